@@ -1,0 +1,1 @@
+//! Paired benchmarks: the baselines that Holdfast is measured against.

@@ -1,0 +1,1 @@
+//! The holdfast binary and what it is made of: servers, load, verify.

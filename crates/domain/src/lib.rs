@@ -1,0 +1,1 @@
+//! Pure rules: order and payment state machines, settlement table, batch planning.

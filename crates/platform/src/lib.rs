@@ -1,0 +1,1 @@
+//! Configuration, telemetry, shutdown, clock and the operations port; imports nothing of ours.

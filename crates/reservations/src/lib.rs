@@ -1,0 +1,1 @@
+//! Redis: the only package that names redis; owns the Lua scripts of the gate.

@@ -1,0 +1,1 @@
+//! PostgreSQL: the only package that names sqlx.

@@ -1,0 +1,1 @@
+//! A stand-in payment provider with a real HTTP API.

@@ -1,0 +1,1 @@
+//! Places, reads and cancels orders over HTTP and Kafka; administers stock.

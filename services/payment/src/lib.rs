@@ -1,0 +1,1 @@
+//! Charges, voids and refunds through the payment gateway; receives its webhooks.

@@ -1,0 +1,1 @@
+//! Settles reservations, expires orders, asks for refunds, sweeps and rebuilds the gate.

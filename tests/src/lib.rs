@@ -1,0 +1,1 @@
+//! End-to-end, fault and contract suites on real servers.
