@@ -1,1 +1,3 @@
-//! Pure rules: order and payment state machines, settlement table, batch planning.
+//! Pure rules of Holdfast: no clock, no runtime, no driver.
+
+pub mod gate;
