@@ -11,7 +11,7 @@ use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Entry, Ports, Role, ServerError, StateDir, Stopped, compose,
+    Entry, Ports, Role, ServerError, State, StateDir, Stopped, compose,
     compose::Project,
     native::{Kafka, KafkaRecipe, Postgres, PostgresRecipe, Recipe, Redis, RedisRecipe, Server},
 };
@@ -104,7 +104,9 @@ impl Addresses {
     #[must_use]
     pub fn from_env() -> Self {
         let read = |server: ServerName| {
-            std::env::var(server.variable()).ok().filter(|address| !address.is_empty())
+            std::env::var(server.variable())
+                .ok()
+                .filter(|address| !address.is_empty())
         };
         Self {
             postgres: read(ServerName::Postgres),
@@ -157,12 +159,20 @@ pub async fn ensure(
             missing.push(server);
         }
     }
-    let file = if missing.is_empty() || !use_docker { None } else { compose::available().await };
+    let file = if missing.is_empty() || !use_docker {
+        None
+    } else {
+        compose::available().await
+    };
     let (fresh, source) = match file {
         Some(file) => (start_compose(dir, file, &missing).await?, Source::Compose),
         None => (start_native(dir, &missing).await?, Source::Native),
     };
-    found.extend(fresh.into_iter().map(|(server, address)| (server, (address, source))));
+    found.extend(
+        fresh
+            .into_iter()
+            .map(|(server, address)| (server, (address, source))),
+    );
     let mut take = |server: ServerName| {
         found.remove(&server).ok_or(ServerError::Missing {
             what: server.to_string(),
@@ -248,19 +258,61 @@ async fn start_one<R: Recipe>(
 /// # Errors
 /// The state file can't be written, or the engine refused.
 pub async fn stop(dir: &StateDir, role: Role) -> Result<Vec<(String, Stopped)>, ServerError> {
-    let mut report = Vec::new();
-    let state = dir.state();
-    for entry in state.entries.iter().rev().filter(|entry| entry.role == role) {
-        let stopped = entry.identity.stop(stop_signal(&entry.name), STOP_WITHIN).await;
-        dir.change(|state| state.entries.retain(|known| known.name != entry.name))?;
-        report.push((entry.name.clone(), stopped));
-    }
-    if let (Role::Server, Some(project)) = (role, state.compose) {
-        project.down().await?;
-        dir.change(|state| state.compose = None)?;
+    let mut report = stop_entries(dir, |entry| entry.role == role).await?;
+    if role == Role::Server && stop_compose(dir).await? {
         report.push(("docker compose".to_owned(), Stopped::Ended));
     }
     Ok(report)
+}
+
+/// Stops what was started since `before`, the last started first.
+///
+/// # Errors
+/// As [`stop`].
+pub async fn stop_since(dir: &StateDir, before: &State) -> Result<(), ServerError> {
+    let known = |entry: &Entry| {
+        before
+            .entries
+            .iter()
+            .any(|old| old.identity == entry.identity)
+    };
+    stop_entries(dir, |entry| !known(entry)).await?;
+    if before.compose.is_none() {
+        stop_compose(dir).await?;
+    }
+    Ok(())
+}
+
+async fn stop_entries(
+    dir: &StateDir,
+    which: impl Fn(&Entry) -> bool,
+) -> Result<Vec<(String, Stopped)>, ServerError> {
+    let mut report = Vec::new();
+    for entry in dir
+        .state()
+        .entries
+        .iter()
+        .rev()
+        .filter(|entry| which(entry))
+    {
+        let stopped = entry
+            .identity
+            .stop(stop_signal(&entry.name), STOP_WITHIN)
+            .await;
+        dir.change(|state| state.entries.retain(|known| known.name != entry.name))?;
+        report.push((entry.name.clone(), stopped));
+    }
+    Ok(report)
+}
+
+/// Whether there was a project to end.
+async fn stop_compose(dir: &StateDir) -> Result<bool, ServerError> {
+    let Some(project) = dir.state().compose else {
+        return Ok(false);
+    };
+    project.down().await?;
+    dir.change(|state| state.compose = None)?;
+    Ok(true)
 }
 
 fn stop_signal(name: &str) -> Signal {

@@ -49,12 +49,17 @@ impl Project {
     #[must_use]
     pub fn of(state_dir: &Path, file: PathBuf) -> Self {
         let digest = Sha256::digest(state_dir.as_os_str().as_encoded_bytes());
-        Self { name: format!("holdfast-{}", hex::encode(&digest[..4])), file }
+        Self {
+            name: format!("holdfast-{}", hex::encode(&digest[..4])),
+            file,
+        }
     }
 
     fn command(&self) -> Command {
         let mut command = Command::new("docker");
-        command.args(["compose", "--project-name", &self.name, "--file"]).arg(&self.file);
+        command
+            .args(["compose", "--project-name", &self.name, "--file"])
+            .arg(&self.file);
         command
     }
 
@@ -74,7 +79,9 @@ impl Project {
         let mut addresses = Vec::new();
         for server in servers {
             let port = Ports::Free.choose(&state_dir.join(format!("compose-{server}-port")))?;
-            command.arg(server.as_str()).env(port_variable(*server), port.to_string());
+            command
+                .arg(server.as_str())
+                .env(port_variable(*server), port.to_string());
             addresses.push((*server, address(*server, port, &password)));
         }
         run(command, "docker compose up").await?;
@@ -105,7 +112,10 @@ pub fn port_variable(server: ServerName) -> &'static str {
 fn address(server: ServerName, port: u16, password: &str) -> String {
     match server {
         ServerName::Postgres => {
-            format!("postgres://holdfast:{password}@127.0.0.1:{port}/{}", settings::DATABASE)
+            format!(
+                "postgres://holdfast:{password}@127.0.0.1:{port}/{}",
+                settings::DATABASE
+            )
         }
         ServerName::Redis => format!("redis://127.0.0.1:{port}"),
         ServerName::Kafka => format!("127.0.0.1:{port}"),

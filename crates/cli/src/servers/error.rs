@@ -88,6 +88,10 @@ pub enum ServerError {
 
 impl ServerError {
     pub(crate) fn file(doing: &'static str, path: impl Into<PathBuf>, source: io::Error) -> Self {
-        Self::File { doing, path: path.into(), source }
+        Self::File {
+            doing,
+            path: path.into(),
+            source,
+        }
     }
 }

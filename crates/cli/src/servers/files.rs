@@ -56,15 +56,18 @@ pub fn tail(path: &Path, lines: usize) -> String {
 pub fn locate_upwards(relative: &Path) -> Option<PathBuf> {
     let starts = [std::env::current_dir().ok(), std::env::current_exe().ok()];
     starts.into_iter().flatten().find_map(|start| {
-        start.ancestors().map(|dir| dir.join(relative)).find(|path| path.exists())
+        start
+            .ancestors()
+            .map(|dir| dir.join(relative))
+            .find(|path| path.exists())
     })
 }
 
 /// The content of `path`, made by `make` the first time.
-pub(crate) fn read_or_create(
-    path: &Path,
-    make: impl FnOnce() -> String,
-) -> Result<String, ServerError> {
+///
+/// # Errors
+/// The file can't be read or written.
+pub fn read_or_create(path: &Path, make: impl FnOnce() -> String) -> Result<String, ServerError> {
     if path.exists() {
         return fs::read_to_string(path)
             .map(|text| text.trim().to_owned())

@@ -17,9 +17,9 @@ mod process;
 pub mod settings;
 mod state;
 
-pub use choice::{Addresses, ServerName, Servers, Source, ensure, remove, stop};
+pub use choice::{Addresses, ServerName, Servers, Source, ensure, remove, stop, stop_since};
 pub use error::ServerError;
-pub use files::{locate_upwards, random_secret, tail, write_private};
+pub use files::{locate_upwards, random_secret, read_or_create, tail, write_private};
 pub use ports::{Ports, free_port};
 pub use probe::{kafka_answers, redis_answers};
 pub use process::{Identity, Launch, Process, Stopped};

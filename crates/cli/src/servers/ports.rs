@@ -40,11 +40,16 @@ fn is_free(port: u16) -> bool {
 
 impl Ports {
     /// The port, remembered in `file` so that addresses survive a restart of the set.
-    pub(crate) fn choose(self, file: &Path) -> Result<u16, ServerError> {
+    ///
+    /// # Errors
+    /// None is free, or the file can't be written.
+    pub fn choose(self, file: &Path) -> Result<u16, ServerError> {
         if let Self::Fixed(port) = self {
             return Ok(port);
         }
-        let last = fs::read_to_string(file).ok().and_then(|text| text.trim().parse().ok());
+        let last = fs::read_to_string(file)
+            .ok()
+            .and_then(|text| text.trim().parse().ok());
         let port = match last {
             Some(port) if is_free(port) => port,
             _ => free_port()?,

@@ -22,7 +22,11 @@ pub async fn redis_answers(address: &str, password: Option<&str>) -> Result<(), 
         }
         ask.push_str("*1\r\n$4\r\nPING\r\n");
         stream.write_all(ask.as_bytes()).await?;
-        let expected = if password.is_some() { "+OK\r\n+PONG\r\n" } else { "+PONG\r\n" };
+        let expected = if password.is_some() {
+            "+OK\r\n+PONG\r\n"
+        } else {
+            "+PONG\r\n"
+        };
         let mut answer = vec![0; expected.len()];
         let mut read = 0;
         // An error is shorter or longer than the expected answer: stop at its line's end.
@@ -33,7 +37,11 @@ pub async fn redis_answers(address: &str, password: Option<&str>) -> Result<(), 
             }
         }
         let said = String::from_utf8_lossy(&answer[..read]).into_owned();
-        Ok(if said == expected { Ok(()) } else { Err(said.trim().to_owned()) })
+        Ok(if said == expected {
+            Ok(())
+        } else {
+            Err(said.trim().to_owned())
+        })
     })
     .await
 }

@@ -39,7 +39,10 @@ impl Identity {
         if matches!(fields.first(), Some(&"Z" | &"X")) {
             return None;
         }
-        Some(Self { pid, started: fields.get(19)?.parse().ok()? })
+        Some(Self {
+            pid,
+            started: fields.get(19)?.parse().ok()?,
+        })
     }
 
     /// Whether it is still this process.
@@ -59,7 +62,9 @@ impl Identity {
     fn children(self) -> Vec<Self> {
         let list = fs::read_to_string(format!("/proc/{0}/task/{0}/children", self.pid));
         let list = list.unwrap_or_default();
-        list.split_whitespace().filter_map(|pid| Self::of(pid.parse().ok()?)).collect()
+        list.split_whitespace()
+            .filter_map(|pid| Self::of(pid.parse().ok()?))
+            .collect()
     }
 
     /// Kills it and its children without a word, as a power cut would; returns when all are gone.
@@ -133,7 +138,9 @@ impl Launch {
     /// The program or the log can't be opened.
     pub fn start(&self) -> Result<Process, ServerError> {
         let log = open_log(&self.log)?;
-        let errors = log.try_clone().map_err(|e| ServerError::file("opening", &self.log, e))?;
+        let errors = log
+            .try_clone()
+            .map_err(|e| ServerError::file("opening", &self.log, e))?;
         let mut command = match find_program("setsid") {
             Some(setsid) => {
                 let mut command = Command::new(setsid);
@@ -156,8 +163,10 @@ impl Launch {
             command.uid(account.uid).gid(account.gid);
         }
         let spawned = command.spawn();
-        let child = spawned
-            .map_err(|source| ServerError::Spawn { program: self.name.to_owned(), source })?;
+        let child = spawned.map_err(|source| ServerError::Spawn {
+            program: self.name.to_owned(),
+            source,
+        })?;
         Process::of(child).ok_or_else(|| ServerError::Died {
             name: self.name.to_owned(),
             log: self.log.clone(),
@@ -176,7 +185,10 @@ pub struct Process {
 impl Process {
     fn of(child: Child) -> Option<Self> {
         let pid = i32::try_from(child.id()).ok()?;
-        Some(Self { identity: Identity::of(pid)?, child })
+        Some(Self {
+            identity: Identity::of(pid)?,
+            child,
+        })
     }
 
     /// Its id and start time.
@@ -215,7 +227,9 @@ fn open_log(path: &Path) -> Result<fs::File, ServerError> {
 /// The file that a shell would run for `name`.
 pub(crate) fn find_program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|dir| dir.join(name)).find(|file| file.is_file())
+    std::env::split_paths(&path)
+        .map(|dir| dir.join(name))
+        .find(|file| file.is_file())
 }
 
 /// Runs a helper to its end; its output when it succeeded.
@@ -225,7 +239,10 @@ pub(crate) async fn run(command: Command, program: &str) -> Result<String, Serve
         .kill_on_drop(true)
         .output()
         .await
-        .map_err(|source: io::Error| ServerError::Spawn { program: program.to_owned(), source })?;
+        .map_err(|source: io::Error| ServerError::Spawn {
+            program: program.to_owned(),
+            source,
+        })?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
     if output.status.success() {
         return Ok(text(&output.stdout));

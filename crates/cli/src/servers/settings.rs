@@ -21,8 +21,12 @@ pub const POSTGRES: &[(&str, &str)] = &[
 ];
 
 /// How a new PostgreSQL cluster is made.
-pub const POSTGRES_INITDB: &[&str] =
-    &["--encoding=UTF8", "--locale=C", "--data-checksums", "--auth-host=scram-sha-256"];
+pub const POSTGRES_INITDB: &[&str] = &[
+    "--encoding=UTF8",
+    "--locale=C",
+    "--data-checksums",
+    "--auth-host=scram-sha-256",
+];
 
 /// Redis: nothing is evicted (P15 refuses else), and a restart finds its data.
 pub const REDIS: &[(&str, &str)] = &[

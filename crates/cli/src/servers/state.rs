@@ -55,24 +55,31 @@ impl State {
     /// There is a file, and it can't be read.
     pub fn read(dir: &Path) -> Result<Self, ServerError> {
         let path = dir.join(FILE);
-        let empty = Self { boot: boot_id(), ..Self::default() };
+        let empty = Self {
+            boot: boot_id(),
+            ..Self::default()
+        };
         if !path.exists() {
             return Ok(empty);
         }
-        let text =
-            fs::read_to_string(&path).map_err(|e| ServerError::file("reading", &path, e))?;
-        let state: Self = serde_json::from_str(&text)
-            .map_err(|source| ServerError::BadState { path, source })?;
+        let text = fs::read_to_string(&path).map_err(|e| ServerError::file("reading", &path, e))?;
+        let state: Self =
+            serde_json::from_str(&text).map_err(|source| ServerError::BadState { path, source })?;
         if state.boot == empty.boot {
             return Ok(state);
         }
-        Ok(Self { compose: state.compose, ..empty })
+        Ok(Self {
+            compose: state.compose,
+            ..empty
+        })
     }
 
     /// The entry of this name whose process still runs.
     #[must_use]
     pub fn running(&self, name: &str) -> Option<&Entry> {
-        self.entries.iter().find(|entry| entry.name == name && entry.identity.is_running())
+        self.entries
+            .iter()
+            .find(|entry| entry.name == name && entry.identity.is_running())
     }
 
     /// Puts an entry in the place of one of the same name.
@@ -98,17 +105,31 @@ impl StateDir {
     /// It can't be made, locked or read.
     pub fn lock(path: &Path) -> Result<Self, ServerError> {
         make_dir(path)?;
-        let path = path.canonicalize().map_err(|e| ServerError::file("finding", path, e))?;
+        let path = path
+            .canonicalize()
+            .map_err(|e| ServerError::file("finding", path, e))?;
         make_dir(&path.join("logs"))?;
         let name = path.join("lock");
-        let lock = fs::OpenOptions::new().create(true).truncate(false).write(true).open(&name);
+        let lock = fs::OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&name);
         let lock = lock.map_err(|e| ServerError::file("opening", &name, e))?;
         if lock.try_lock().is_err() {
-            tracing::info!(state.dir = %path.display(), "waiting for another command to finish");
-            lock.lock().map_err(|e| ServerError::file("locking", &name, e))?;
+            eprintln!(
+                "waiting for another command that works in {}",
+                path.display()
+            );
+            lock.lock()
+                .map_err(|e| ServerError::file("locking", &name, e))?;
         }
         let state = Mutex::new(State::read(&path)?);
-        Ok(Self { path, state, _lock: lock })
+        Ok(Self {
+            path,
+            state,
+            _lock: lock,
+        })
     }
 
     /// The directory.
@@ -137,8 +158,11 @@ impl StateDir {
         let mut state = self.guard();
         change(&mut state);
         let path = self.path.join(FILE);
-        let text = serde_json::to_string_pretty(&*state)
-            .map_err(|source| ServerError::BadState { path: path.clone(), source })?;
+        let text =
+            serde_json::to_string_pretty(&*state).map_err(|source| ServerError::BadState {
+                path: path.clone(),
+                source,
+            })?;
         write_private(&path, &text)
     }
 
@@ -149,5 +173,8 @@ impl StateDir {
 
 /// The kernel's name for this life of the machine.
 fn boot_id() -> String {
-    fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+    fs::read_to_string("/proc/sys/kernel/random/boot_id")
+        .unwrap_or_default()
+        .trim()
+        .to_owned()
 }

@@ -46,8 +46,16 @@ impl Recipe for KafkaRecipe {
             taken if taken == port => free_port()?,
             free => free,
         };
-        let recipe = Self { java, jars, home: home.to_owned(), port };
-        write_private(&home.join("server.properties"), &recipe.properties(controller))?;
+        let recipe = Self {
+            java,
+            jars,
+            home: home.to_owned(),
+            port,
+        };
+        write_private(
+            &home.join("server.properties"),
+            &recipe.properties(controller),
+        )?;
         write_private(&home.join("log4j2.properties"), LOGGING)?;
         if !home.join("data/meta.properties").exists() {
             recipe.format().await?;
@@ -138,8 +146,10 @@ fn find_libs() -> Result<PathBuf, ServerError> {
         Some(libs) => Some(libs),
         None => locate_upwards(Path::new("target/kafka/libs")),
     };
-    found.filter(|libs| libs.join(&broker).is_file()).ok_or(ServerError::Missing {
-        what: broker,
-        instead: "set KAFKA_HOME to an unpacked release of this version, or KAFKA_BROKERS",
-    })
+    found
+        .filter(|libs| libs.join(&broker).is_file())
+        .ok_or(ServerError::Missing {
+            what: broker,
+            instead: "set KAFKA_HOME to an unpacked release of this version, or KAFKA_BROKERS",
+        })
 }

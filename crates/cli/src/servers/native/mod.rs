@@ -3,13 +3,10 @@
 //! `holdfast up` leaves them running ([`Server::leave_running`]); a test that wants to stop, kill
 //! and restart one starts its own, which ends with the value:
 //!
-//! ```no_run
-//! # async fn example() -> Result<(), cli::servers::ServerError> {
-//! use cli::servers::{Ports, native::Redis};
-//! let mut redis = Redis::start(std::path::Path::new("/tmp/my-test"), Ports::Free).await?;
+//! ```text
+//! let mut redis = Redis::start(directory.path(), Ports::Free).await?;
 //! redis.kill().await;
 //! redis.restart().await?; // the same port, the same data
-//! # Ok(()) }
 //! ```
 
 mod kafka;
@@ -54,7 +51,10 @@ pub struct Account {
 impl Account {
     fn named(name: &str) -> Option<Self> {
         let user = User::from_name(name).ok()??;
-        Some(Self { uid: user.uid.as_raw(), gid: user.gid.as_raw() })
+        Some(Self {
+            uid: user.uid.as_raw(),
+            gid: user.gid.as_raw(),
+        })
     }
 }
 
@@ -66,7 +66,8 @@ pub trait Recipe: Sized + Send {
     const STOP: Signal;
 
     /// Makes ready what lies in `home` (once: later calls find it) for `port`.
-    fn prepare(home: &Path, ports: Ports) -> impl Future<Output = Result<Self, ServerError>> + Send;
+    fn prepare(home: &Path, ports: Ports)
+    -> impl Future<Output = Result<Self, ServerError>> + Send;
     /// What to start.
     fn launch(&self, log: &Path) -> Launch;
     /// Whether it answers a question.
@@ -110,10 +111,18 @@ impl<R: Recipe> Server<R> {
     /// Starts one without waiting: record [`Server::identity`] before [`Server::wait_ready`].
     pub(crate) async fn begin(home: &Path, log: &Path, ports: Ports) -> Result<Self, ServerError> {
         make_dir(home)?;
-        let home = home.canonicalize().map_err(|e| ServerError::file("finding", home, e))?;
+        let home = home
+            .canonicalize()
+            .map_err(|e| ServerError::file("finding", home, e))?;
         let recipe = R::prepare(&home, ports).await?;
         let process = recipe.launch(log).start()?;
-        Ok(Self { recipe, process, home, log: log.to_owned(), left_running: false })
+        Ok(Self {
+            recipe,
+            process,
+            home,
+            log: log.to_owned(),
+            left_running: false,
+        })
     }
 
     /// Returns when it answers.

@@ -49,7 +49,13 @@ impl Recipe for PostgresRecipe {
         let secret = base.join("password");
         let password = read_or_create(&secret, random_secret)?;
         give(&secret, account)?;
-        let recipe = Self { programs, data: base.join("data"), password, account, port };
+        let recipe = Self {
+            programs,
+            data: base.join("data"),
+            password,
+            account,
+            port,
+        };
         if !recipe.data.join("PG_VERSION").exists() {
             recipe.initdb(&secret).await?;
         }
@@ -64,7 +70,9 @@ impl Recipe for PostgresRecipe {
             // TCP alone: a path in a deep state directory is too long for a socket's name.
             ("unix_socket_directories", String::new()),
         ];
-        let shared = settings::POSTGRES.iter().map(|(name, value)| (*name, (*value).to_owned()));
+        let shared = settings::POSTGRES
+            .iter()
+            .map(|(name, value)| (*name, (*value).to_owned()));
         for (name, value) in own.into_iter().chain(shared) {
             args.extend(["-c".into(), format!("{name}={value}").into()]);
         }
@@ -80,13 +88,20 @@ impl Recipe for PostgresRecipe {
     }
 
     async fn probe(&self) -> Result<(), String> {
-        self.psql("select 1").await.map(drop).map_err(|error| error.to_string())
+        self.psql("select 1")
+            .await
+            .map(drop)
+            .map_err(|error| error.to_string())
     }
 
     async fn finish(&self) -> Result<(), ServerError> {
-        let exists = format!("select 1 from pg_database where datname = '{}'", settings::DATABASE);
+        let exists = format!(
+            "select 1 from pg_database where datname = '{}'",
+            settings::DATABASE
+        );
         if self.psql(&exists).await?.is_empty() {
-            self.psql(&format!("create database {}", settings::DATABASE)).await?;
+            self.psql(&format!("create database {}", settings::DATABASE))
+                .await?;
         }
         Ok(())
     }
@@ -109,7 +124,10 @@ impl Recipe for PostgresRecipe {
 
 impl PostgresRecipe {
     fn url_of(&self, database: &str) -> String {
-        format!("postgres://{SUPERUSER}:{}@127.0.0.1:{}/{database}", self.password, self.port)
+        format!(
+            "postgres://{SUPERUSER}:{}@127.0.0.1:{}/{database}",
+            self.password, self.port
+        )
     }
 
     async fn initdb(&self, secret: &Path) -> Result<(), ServerError> {
@@ -136,7 +154,18 @@ impl PostgresRecipe {
     async fn psql(&self, sql: &str) -> Result<String, ServerError> {
         let mut command = Command::new(self.programs.join("psql"));
         command
-            .args(["-X", "-A", "-t", "-q", "-h", "127.0.0.1", "-U", SUPERUSER, "-d", "postgres"])
+            .args([
+                "-X",
+                "-A",
+                "-t",
+                "-q",
+                "-h",
+                "127.0.0.1",
+                "-U",
+                SUPERUSER,
+                "-d",
+                "postgres",
+            ])
             .args(["-p", &self.port.to_string(), "-c", sql])
             .env("PGPASSWORD", &self.password)
             .env("PGCONNECT_TIMEOUT", "2");
@@ -150,12 +179,18 @@ fn find_programs() -> Result<PathBuf, ServerError> {
         .and_then(|initdb| initdb.canonicalize().ok())
         .and_then(|initdb| Some(initdb.parent()?.to_owned()))
         .filter(|dir| dir.join("postgres").is_file());
-    let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let versions = fs::read_dir("/usr/lib/postgresql")
+        .into_iter()
+        .flatten()
+        .flatten();
     let debian = versions
         .filter_map(|entry| {
             let version: u32 = entry.file_name().to_str()?.parse().ok()?;
             let programs = entry.path().join("bin");
-            programs.join("initdb").is_file().then_some((version, programs))
+            programs
+                .join("initdb")
+                .is_file()
+                .then_some((version, programs))
         })
         .max()
         .map(|(_, programs)| programs);
@@ -169,17 +204,20 @@ fn account() -> Result<Option<Account>, ServerError> {
     if !Uid::effective().is_root() {
         return Ok(None);
     }
-    Account::named("postgres").map(Some).ok_or(ServerError::NoAccount)
+    Account::named("postgres")
+        .map(Some)
+        .ok_or(ServerError::NoAccount)
 }
 
 /// A directory that `account` can reach: in `home` where every parent lets others pass, else in
 /// /var/tmp under a name that only this home has (a checkout under /root is such a place).
 fn reachable(home: &Path, account: Option<Account>) -> PathBuf {
     let inside = home.join("cluster");
-    let Some(account) = account else { return inside };
+    let Some(account) = account else {
+        return inside;
+    };
     let passes = |dir: &Path| {
-        fs::metadata(dir)
-            .is_ok_and(|meta| meta.mode() & 0o001 != 0 || meta.uid() == account.uid)
+        fs::metadata(dir).is_ok_and(|meta| meta.mode() & 0o001 != 0 || meta.uid() == account.uid)
     };
     if home.ancestors().all(passes) {
         return inside;
@@ -189,7 +227,9 @@ fn reachable(home: &Path, account: Option<Account>) -> PathBuf {
 }
 
 fn give(path: &Path, account: Option<Account>) -> Result<(), ServerError> {
-    let Some(account) = account else { return Ok(()) };
+    let Some(account) = account else {
+        return Ok(());
+    };
     let mode = if path.is_dir() { 0o700 } else { 0o600 };
     chown(path, Some(account.uid), Some(account.gid))
         .and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(mode)))

@@ -48,7 +48,12 @@ impl Recipe for RedisRecipe {
             let _ = writeln!(config, "{name} {value}");
         }
         write_private(&home.join("redis.conf"), &config)?;
-        Ok(Self { program, home: home.to_owned(), password, port })
+        Ok(Self {
+            program,
+            home: home.to_owned(),
+            password,
+            port,
+        })
     }
 
     fn launch(&self, log: &Path) -> Launch {

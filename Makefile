@@ -1,0 +1,45 @@
+# The front doors. Each calls what it needs first; `make setup` says what it installed.
+
+SHELL := /bin/bash
+# Where rustup puts cargo when a login shell has not been started since.
+export PATH := $(PATH):$(HOME)/.cargo/bin
+
+STATE_DIR ?= .holdfast
+PROFILE ?= dev
+BIN := target/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))/holdfast
+
+.DEFAULT_GOAL := help
+.PHONY: help setup build demo test up down bench check sqlx
+
+help: ## What there is
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | column -t -s "$$(printf '\t')" 2>/dev/null \
+	  || sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1: \2/p' $(MAKEFILE_LIST)
+
+setup: ## Install what is missing, and say so
+	@scripts/setup.sh
+
+build: setup ## Build the binary
+	cargo build --locked --profile $(PROFILE) --package cli --bin holdfast
+
+demo: build ## The whole system, one flash sale with failures, a verdict; leaves nothing running
+	@$(BIN) demo
+
+up: build ## The whole system, left running; prints addresses and the next command
+	@$(BIN) up --detach --state-dir $(STATE_DIR)
+
+down: ## End what `make up` started
+	@if [ -x $(BIN) ]; then $(BIN) down --state-dir $(STATE_DIR); \
+	else echo "$(BIN) is not built: nothing can run" >&2; fi
+
+test: ## Every test, on real servers
+	@scripts/test.sh
+
+check: ## Format, lints, crate edges, golden files, stale query cache
+	@scripts/check.sh
+
+bench: ## Paired benchmarks; writes target/bench/*.json
+	@$(MAKE) --no-print-directory build PROFILE=release
+	@target/release/holdfast bench
+
+sqlx: setup ## Write the cache of checked SQL (.sqlx) after a query or a migration changed
+	@scripts/sqlx.sh

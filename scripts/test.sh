@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Every test on real servers: PostgreSQL, Redis and Kafka of its own, or those whose addresses are
+# in the environment. Fails when a server can't be started, when a test fails, and when none ran;
+# ends what it started in every case.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+state=target/test-state
+log=target/test.log
+bin=target/debug/holdfast
+
+# Always with the native servers: the tests of faults start, kill and restart their own.
+scripts/setup.sh --native
+# Binaries and tests in one go, so that both are built from the same dependencies.
+cargo build --locked --workspace --bins --tests
+
+stop() { "$bin" down --state-dir "$state" > /dev/null || true; }
+trap stop EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+"$bin" down --state-dir "$state" --delete-data > /dev/null
+"$bin" up --servers-only --detach --state-dir "$state"
+# shellcheck source=/dev/null
+source "$state/holdfast.env"
+
+status=0
+cargo test --locked --workspace --no-fail-fast 2>&1 | tee "$log" || status=$?
+
+read -r suites passed failed ignored < <(awk '
+    /^test result:/ {
+        suites++
+        for (i = 1; i < NF; i++) {
+            if ($(i + 1) ~ /^passed/) passed += $i
+            if ($(i + 1) ~ /^failed/) failed += $i
+            if ($(i + 1) ~ /^ignored/) ignored += $i
+        }
+    }
+    END { print suites + 0, passed + 0, failed + 0, ignored + 0 }' "$log")
+echo
+if [[ $failed -gt 0 || $status -ne 0 ]]; then
+    grep -E '^test .* FAILED$|^error: |panicked at' "$log" | sort -u | head -n 40 || true
+fi
+echo "make test: $((passed + failed)) tests ran in $suites suites: $passed passed, $failed failed, $ignored ignored"
+if [[ $passed -eq 0 ]]; then
+    echo 'make test: no test ran, and that is a failure' >&2
+    exit 1
+fi
+exit "$status"
