@@ -92,10 +92,17 @@ pub fn dataschema(event_type: &str) -> String {
     format!("urn:holdfast:schema:{event_type}:v{MAJOR}")
 }
 
-/// The major version that a schema URI names: its last part that is `v` and digits.
+/// The major version that a schema URI names: its last part that is `v` and digits. Digits beyond
+/// a `u32` are a version all the same, and one that nobody knows.
 fn major_of(uri: &str) -> Option<u32> {
-    uri.rsplit([':', '/', '.', '#'])
-        .find_map(|part| part.strip_prefix('v').and_then(|digits| digits.parse().ok()))
+    uri.rsplit([':', '/', '.', '#', '?', '=', '&'])
+        .find_map(|part| {
+            let digits = part.strip_prefix(['v', 'V'])?;
+            if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
+                return None;
+            }
+            Some(digits.parse().unwrap_or(u32::MAX))
+        })
 }
 
 impl Envelope {
@@ -122,7 +129,10 @@ impl Envelope {
         out.push((header::SOURCE, self.source.clone()));
         out.push((header::TYPE, self.event_type.clone()));
         if let Some(time) = self.time {
-            out.push((header::TIME, time.to_rfc3339_opts(SecondsFormat::Micros, true)));
+            out.push((
+                header::TIME,
+                time.to_rfc3339_opts(SecondsFormat::Micros, true),
+            ));
         }
         if let Some(subject) = &self.subject {
             out.push((header::SUBJECT, subject.clone()));
@@ -206,7 +216,9 @@ impl Raw {
 }
 
 fn required(name: &'static str, value: Option<String>) -> Result<String, EnvelopeError> {
-    value.filter(|text| !text.is_empty()).ok_or(EnvelopeError::Missing(name))
+    value
+        .filter(|text| !text.is_empty())
+        .ok_or(EnvelopeError::Missing(name))
 }
 
 /// UTF-8 without control characters (PostgreSQL's text cannot hold a NUL), of bounded length.
@@ -216,5 +228,34 @@ fn text(name: &'static str, value: &[u8]) -> Result<String, EnvelopeError> {
             Ok(text.to_owned())
         }
         _ => Err(EnvelopeError::Malformed(name)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::major_of;
+
+    #[test]
+    fn the_major_version_of_a_schema_is_its_last_part_of_v_and_digits() {
+        let table = [
+            ("urn:holdfast:schema:ORDER_RESERVED:v1", Some(1)),
+            ("urn:holdfast:schema:ORDER_RESERVED:v12", Some(12)),
+            ("https://x.example/y/v2", Some(2)),
+            ("https://x.example/schemas/payment.v3.json", Some(3)),
+            ("https://x.example/schemas/v1.2/payment.json", Some(1)),
+            ("https://x.example/v1/payment/v2/data.json", Some(2)),
+            ("https://x.example/payment.json#v4", Some(4)),
+            ("https://x.example/payment?schema=v5&lang=en", Some(5)),
+            ("https://x.example/V6", Some(6)),
+            ("urn:x:v99999999999999999999", Some(u32::MAX)),
+            ("https://x.example/payment.json", None),
+            ("urn:holdfast:schema:ORDER_RESERVED", None),
+            ("https://v.example/vat/v+1", None),
+            ("v", None),
+            ("", None),
+        ];
+        for (uri, major) in table {
+            assert_eq!(major_of(uri), major, "{uri:?}");
+        }
     }
 }

@@ -273,8 +273,10 @@ event_enum! {
 }
 
 fn parse<T: DeserializeOwned>(event_type: &str, data: &[u8]) -> Result<T, DecodeError> {
-    serde_json::from_slice(data)
-        .map_err(|source| DecodeError { event_type: event_type.to_owned(), source })
+    serde_json::from_slice(data).map_err(|source| DecodeError {
+        event_type: event_type.to_owned(),
+        source,
+    })
 }
 
 fn to_json<T: Serialize>(data: &T) -> String {

@@ -114,7 +114,10 @@ impl Money {
     /// [`InvalidMoney::Amount`].
     pub fn new(amount_minor: i64, currency: Currency) -> Result<Self, InvalidMoney> {
         if (0..=Self::MAX).contains(&amount_minor) {
-            Ok(Self { amount_minor, currency })
+            Ok(Self {
+                amount_minor,
+                currency,
+            })
         } else {
             Err(InvalidMoney::Amount)
         }

@@ -77,7 +77,9 @@ impl From<Quantity> for i64 {
 }
 
 /// One line of an order as it is asked for.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(deny_unknown_fields)]
 pub struct Line {
     /// What.
@@ -97,8 +99,10 @@ pub fn canonical_lines(lines: Vec<Line>) -> Result<Vec<Line>, (Sku, InvalidQuant
     for line in lines {
         match out.last_mut() {
             Some(last) if last.sku == line.sku => {
-                last.quantity =
-                    last.quantity.plus(line.quantity).map_err(|error| (line.sku, error))?;
+                last.quantity = last
+                    .quantity
+                    .plus(line.quantity)
+                    .map_err(|error| (line.sku, error))?;
             }
             _ => out.push(line),
         }

@@ -19,8 +19,13 @@ pub enum Topic {
 
 impl Topic {
     /// All topics that `holdfast topics` creates.
-    pub const ALL: [Self; 5] =
-        [Self::Orders, Self::Payments, Self::Stock, Self::Coupons, Self::OrderRequests];
+    pub const ALL: [Self; 5] = [
+        Self::Orders,
+        Self::Payments,
+        Self::Stock,
+        Self::Coupons,
+        Self::OrderRequests,
+    ];
 
     /// The name, without the suffix that a test run adds.
     #[must_use]
@@ -103,7 +108,9 @@ impl TopicNames {
     /// Names that all end in `suffix`.
     #[must_use]
     pub fn new(suffix: &str) -> Self {
-        Self { suffix: suffix.to_owned() }
+        Self {
+            suffix: suffix.to_owned(),
+        }
     }
 
     /// The broker's name of a topic.
