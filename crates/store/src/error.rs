@@ -1,0 +1,217 @@
+//! What can go wrong while talking to PostgreSQL, and what may be done about it. The one place
+//! where SQLSTATEs are known.
+
+use sqlx::postgres::{PgDatabaseError, PgSeverity};
+
+/// The result of everything in this crate.
+pub type Result<T> = std::result::Result<T, StoreError>;
+
+/// Variants say what we were doing.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The URL is not one of PostgreSQL.
+    #[error("the database URL can't be read")]
+    Url(#[source] sqlx::Error),
+    /// No connection: the server is away, refuses, or the pool is used up.
+    #[error("no connection to the database")]
+    Connect(#[source] sqlx::Error),
+    /// A transaction could not be begun.
+    #[error("a transaction could not be begun")]
+    Begin(#[source] sqlx::Error),
+    /// A statement failed; its transaction can only be rolled back.
+    #[error("failed to {doing}")]
+    Statement {
+        /// What the statement is for, in words.
+        doing: &'static str,
+        /// What the driver says.
+        #[source]
+        source: sqlx::Error,
+    },
+    /// The server answered COMMIT with an error: nothing of the transaction is there.
+    #[error("the transaction was rolled back at its end")]
+    RolledBack(#[source] sqlx::Error),
+    /// No answer to COMMIT: the transaction may be there or not (P4). Run it again with the same
+    /// keys; never compensate.
+    #[error("the outcome of the transaction is unknown")]
+    CommitUnknown(#[source] sqlx::Error),
+    /// A statement touched another number of rows than the rows locked for it. The transaction
+    /// must be rolled back.
+    #[error("{doing}: {expected} rows expected, {found} touched")]
+    Mismatch {
+        /// What the statement is for.
+        doing: &'static str,
+        /// How many rows it should have touched.
+        expected: usize,
+        /// How many it did.
+        found: usize,
+    },
+    /// The catalogue changed between two statements of this transaction; run it again.
+    #[error("the catalogue of {sku} changed meanwhile")]
+    CatalogueMoved {
+        /// The SKU that gained or lost its per-customer limit.
+        sku: String,
+    },
+    /// Stock would leave its bounds: an invariant is broken, or a caller's sum.
+    #[error("stock of {sku} would leave its bounds")]
+    StockBounds {
+        /// Which.
+        sku: String,
+    },
+    /// An order can only move to an end.
+    #[error("{0} is not an end of an order")]
+    NotAnEnd(&'static str),
+    /// A stored value that our types refuse.
+    #[error("column {column} holds {value:?}, which is not valid")]
+    Malformed {
+        /// Table and column.
+        column: &'static str,
+        /// What it holds.
+        value: String,
+    },
+    /// The schema could not be brought up to date.
+    #[error("failed to migrate the schema")]
+    Migrate(#[source] sqlx::migrate::MigrateError),
+}
+
+impl StoreError {
+    /// Whether the same call may succeed later without any change of ours (P9): connection,
+    /// 40001, 40P01, 53xxx, 55P03, 57P0x, 25006, a used-up pool, an unknown commit. A statement
+    /// that ran into its time-out (57014) is not among them: one poisoned statement would wait
+    /// for ever.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Connect(_) | Self::CommitUnknown(_) | Self::CatalogueMoved { .. } => true,
+            Self::Begin(source) | Self::Statement { source, .. } | Self::RolledBack(source) => {
+                is_transient(source)
+            }
+            Self::Migrate(source) => match source {
+                sqlx::migrate::MigrateError::Execute(source) => is_transient(source),
+                _ => false,
+            },
+            Self::Url(_)
+            | Self::Mismatch { .. }
+            | Self::StockBounds { .. }
+            | Self::NotAnEnd(_)
+            | Self::Malformed { .. } => false,
+        }
+    }
+
+    /// Whether the transaction lost against another one and is to be run again at once: 40001,
+    /// 40P01, 55P03, or the catalogue moved.
+    #[must_use]
+    pub fn must_rerun(&self) -> bool {
+        matches!(self, Self::CatalogueMoved { .. })
+            || self
+                .sqlstate()
+                .is_some_and(|code| matches!(&*code, "40001" | "40P01" | "55P03"))
+    }
+
+    /// Whether the transaction may have been committed although this is an error (P4).
+    #[must_use]
+    pub fn is_unknown_outcome(&self) -> bool {
+        matches!(self, Self::CommitUnknown(_))
+    }
+
+    /// The name of the constraint that was violated.
+    #[must_use]
+    pub fn constraint(&self) -> Option<&str> {
+        self.database().and_then(PgDatabaseError::constraint)
+    }
+
+    /// The server's five characters.
+    #[must_use]
+    pub fn sqlstate(&self) -> Option<String> {
+        self.database().map(|error| error.code().to_owned())
+    }
+
+    fn driver(&self) -> Option<&sqlx::Error> {
+        match self {
+            Self::Url(source)
+            | Self::Connect(source)
+            | Self::Begin(source)
+            | Self::Statement { source, .. }
+            | Self::RolledBack(source)
+            | Self::CommitUnknown(source) => Some(source),
+            Self::Migrate(sqlx::migrate::MigrateError::Execute(source)) => Some(source),
+            Self::Migrate(_)
+            | Self::Mismatch { .. }
+            | Self::CatalogueMoved { .. }
+            | Self::StockBounds { .. }
+            | Self::NotAnEnd(_)
+            | Self::Malformed { .. } => None,
+        }
+    }
+
+    fn database(&self) -> Option<&PgDatabaseError> {
+        database(self.driver()?)
+    }
+}
+
+fn database(error: &sqlx::Error) -> Option<&PgDatabaseError> {
+    match error {
+        sqlx::Error::Database(error) => error.try_downcast_ref::<PgDatabaseError>(),
+        _ => None,
+    }
+}
+
+fn is_transient(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Io(_)
+        | sqlx::Error::Tls(_)
+        | sqlx::Error::Protocol(_)
+        | sqlx::Error::PoolTimedOut
+        | sqlx::Error::PoolClosed
+        | sqlx::Error::WorkerCrashed
+        | sqlx::Error::BeginFailed => true,
+        sqlx::Error::Database(_) => {
+            database(error).is_some_and(|error| is_transient_state(error.code()))
+        }
+        _ => false,
+    }
+}
+
+/// 08xxx connection, 25006 read-only (a standby), 25P03 and 57P05 (a session that was ended
+/// because it was silent), 40001 and 40P01, 53xxx resources, 55P03 lock not available, 57P0x
+/// shutdown and start-up.
+fn is_transient_state(code: &str) -> bool {
+    matches!(code, "25006" | "25P03" | "40001" | "40P01" | "55P03")
+        || code.starts_with("08")
+        || code.starts_with("53")
+        || code.starts_with("57P0")
+}
+
+/// Sorts the failure of a COMMIT. Only an ordinary ERROR says that it was rolled back: a FATAL
+/// (57P01 at a shutdown) may come after the commit, behind its answer.
+pub(crate) fn at_commit(error: sqlx::Error) -> StoreError {
+    match database(&error).map(PgDatabaseError::severity) {
+        Some(PgSeverity::Error) => StoreError::RolledBack(error),
+        _ => StoreError::CommitUnknown(error),
+    }
+}
+
+/// Says what a statement was for.
+pub(crate) trait Doing<T> {
+    /// `doing` completes "failed to ...".
+    fn doing(self, doing: &'static str) -> Result<T>;
+}
+
+impl<T> Doing<T> for std::result::Result<T, sqlx::Error> {
+    fn doing(self, doing: &'static str) -> Result<T> {
+        self.map_err(|source| StoreError::Statement { doing, source })
+    }
+}
+
+/// Fails unless a statement touched as many rows as were locked for it.
+pub(crate) fn expect_rows(doing: &'static str, expected: usize, found: u64) -> Result<()> {
+    let found = usize::try_from(found).unwrap_or(usize::MAX);
+    if expected == found {
+        Ok(())
+    } else {
+        Err(StoreError::Mismatch {
+            doing,
+            expected,
+            found,
+        })
+    }
+}

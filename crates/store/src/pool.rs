@@ -1,0 +1,210 @@
+//! Connections and transactions. Every connection carries its time-outs as session settings, so
+//! that no statement waits for ever and a process that was stopped loses its transaction.
+
+use std::{
+    ops::{Deref, DerefMut},
+    str::FromStr,
+    time::Duration,
+};
+
+use contracts::Timestamp;
+use sqlx::{
+    PgPool, Postgres,
+    pool::PoolConnection,
+    postgres::{PgConnectOptions, PgPoolOptions},
+};
+
+use crate::error::{Doing, Result, StoreError, at_commit};
+
+/// A connection, in a transaction or not.
+pub type Conn = sqlx::PgConnection;
+
+/// How to reach PostgreSQL and how long to wait for it.
+#[derive(Clone)]
+pub struct StoreOptions {
+    /// `postgres://user:password@host:port/database`.
+    pub url: String,
+    /// Shown in `pg_stat_activity`.
+    pub application_name: String,
+    /// Of the pool.
+    pub max_connections: u32,
+    /// How long to wait for a connection of the pool: 200 ms for the API (F35).
+    pub acquire_timeout: Duration,
+    /// Of one statement.
+    pub statement_timeout: Duration,
+    /// Of one wait for a lock; beyond it the transaction is run again (P1).
+    pub lock_timeout: Duration,
+    /// A transaction that is silent for longer is ended by the server (P14).
+    pub idle_in_transaction_session_timeout: Duration,
+}
+
+impl std::fmt::Debug for StoreOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StoreOptions")
+            .field("application_name", &self.application_name)
+            .field("max_connections", &self.max_connections)
+            .finish_non_exhaustive()
+    }
+}
+
+impl StoreOptions {
+    /// The settings of the API: waits are short, because a buyer waits.
+    #[must_use]
+    pub fn new(url: &str, application_name: &str) -> Self {
+        Self {
+            url: url.to_owned(),
+            application_name: application_name.to_owned(),
+            max_connections: 8,
+            acquire_timeout: Duration::from_millis(200),
+            statement_timeout: Duration::from_secs(5),
+            lock_timeout: Duration::from_millis(200),
+            idle_in_transaction_session_timeout: Duration::from_secs(5),
+        }
+    }
+
+    /// The same with other numbers for work that no buyer waits for: consumers, sweeps, audits.
+    #[must_use]
+    pub fn background(url: &str, application_name: &str) -> Self {
+        Self {
+            acquire_timeout: Duration::from_secs(2),
+            statement_timeout: Duration::from_secs(30),
+            lock_timeout: Duration::from_secs(2),
+            ..Self::new(url, application_name)
+        }
+    }
+
+    pub(crate) fn connect_options(&self) -> Result<PgConnectOptions> {
+        let options = PgConnectOptions::from_str(&self.url).map_err(StoreError::Url)?;
+        Ok(options.application_name(&self.application_name).options([
+            ("timezone", "UTC".to_owned()),
+            ("statement_timeout", millis(self.statement_timeout)),
+            ("lock_timeout", millis(self.lock_timeout)),
+            (
+                "idle_in_transaction_session_timeout",
+                millis(self.idle_in_transaction_session_timeout),
+            ),
+            // A client whose machine is gone must not keep its locks for hours.
+            ("tcp_keepalives_idle", "5".to_owned()),
+            ("tcp_keepalives_interval", "2".to_owned()),
+            ("tcp_keepalives_count", "3".to_owned()),
+        ]))
+    }
+}
+
+/// Milliseconds as a session setting; 0 would mean "for ever", so it becomes 1.
+pub(crate) fn millis(duration: Duration) -> String {
+    duration.as_millis().max(1).to_string()
+}
+
+/// The pool. Cloning shares it.
+#[derive(Clone, Debug)]
+pub struct Store {
+    pool: PgPool,
+}
+
+/// A connection of the pool; `&mut *conn` is a [`Conn`].
+pub type PooledConn = PoolConnection<Postgres>;
+
+impl Store {
+    /// A store that connects when it is first used: a service starts while PostgreSQL is away.
+    /// [`Store::ping`] tells whether it is there.
+    ///
+    /// # Errors
+    /// [`StoreError::Url`].
+    pub fn connect(options: &StoreOptions) -> Result<Self> {
+        let pool = PgPoolOptions::new()
+            .max_connections(options.max_connections)
+            .acquire_timeout(options.acquire_timeout)
+            .idle_timeout(Duration::from_mins(10))
+            .max_lifetime(Duration::from_mins(30))
+            // A ping before each use: after a restart of the server no caller meets a dead one.
+            .test_before_acquire(true)
+            .connect_lazy_with(options.connect_options()?);
+        Ok(Self { pool })
+    }
+
+    /// A connection outside any transaction, for reads.
+    ///
+    /// # Errors
+    /// [`StoreError::Connect`].
+    pub async fn conn(&self) -> Result<PooledConn> {
+        self.pool.acquire().await.map_err(StoreError::Connect)
+    }
+
+    /// Begins a transaction, READ COMMITTED. Call it from spawned work only (P14): a future that
+    /// is dropped in here may leave its session inside a transaction.
+    ///
+    /// # Errors
+    /// [`StoreError::Connect`], [`StoreError::Begin`].
+    pub async fn begin(&self) -> Result<Tx> {
+        let inner = self.pool.begin().await.map_err(|error| match error {
+            sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed | sqlx::Error::Io(_) => {
+                StoreError::Connect(error)
+            }
+            other => StoreError::Begin(other),
+        })?;
+        Ok(Tx { inner })
+    }
+
+    /// PostgreSQL's clock.
+    ///
+    /// # Errors
+    /// No answer.
+    pub async fn clock(&self) -> Result<Timestamp> {
+        let mut conn = self.conn().await?;
+        sqlx::query_scalar!(r#"select clock_timestamp() as "now!""#)
+            .fetch_one(&mut *conn)
+            .await
+            .doing("read the clock")
+    }
+
+    /// Whether PostgreSQL answers.
+    ///
+    /// # Errors
+    /// It does not.
+    pub async fn ping(&self) -> Result<()> {
+        self.clock().await.map(|_| ())
+    }
+
+    /// Closes the pool and waits for its connections.
+    pub async fn close(&self) {
+        self.pool.close().await;
+    }
+}
+
+/// A transaction; as `&mut *tx` it is a [`Conn`]. Dropped without [`Tx::commit`] it is rolled back.
+#[derive(Debug)]
+pub struct Tx {
+    inner: sqlx::Transaction<'static, Postgres>,
+}
+
+impl Tx {
+    /// Makes it lasting.
+    ///
+    /// # Errors
+    /// [`StoreError::RolledBack`] when the server said so, otherwise [`StoreError::CommitUnknown`].
+    pub async fn commit(self) -> Result<()> {
+        self.inner.commit().await.map_err(at_commit)
+    }
+
+    /// Undoes it and gives the connection back.
+    ///
+    /// # Errors
+    /// No answer; it is undone all the same.
+    pub async fn rollback(self) -> Result<()> {
+        self.inner.rollback().await.doing("roll back")
+    }
+}
+
+impl Deref for Tx {
+    type Target = Conn;
+    fn deref(&self) -> &Conn {
+        &self.inner
+    }
+}
+
+impl DerefMut for Tx {
+    fn deref_mut(&mut self) -> &mut Conn {
+        &mut self.inner
+    }
+}
