@@ -1,0 +1,391 @@
+//! Makes the gate match what PostgreSQL says: `keep`, `commit`, `release`, and all three as `sync`
+//! (P7).
+//!
+//! Guarantee: each may be called late, twice or never. A hold is counted once and lifted once,
+//! whatever lines the caller names: where the stored ones differ, they are read and the call is made
+//! again with their keys.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use contracts::Sku;
+use domain::gate::{Buyer, Hold, HoldState, HoldView, Register, Shard};
+
+use crate::{
+    BuyersOutcome, Gate, GateError, KeepOutcome, RegisterOutcome, SettleOutcome, StoredHold,
+    connection::Invocation,
+    outcome::Word,
+    script::{self, BATCH_MAX, Script},
+    wire::{PerSku, Reply, SkuTable, chunks, is_canonical, number},
+};
+
+/// How often a call is made with the keys of other stored lines before the answer is `Mismatch`.
+const ATTEMPTS: usize = 3;
+
+/// What a sync did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SyncReport {
+    /// Holds that were added or replaced: the gate had lost or mistaken them.
+    pub added: usize,
+    /// Holds that were there as they should.
+    pub kept: usize,
+    /// Holds that were there and have ended.
+    pub ended: usize,
+    /// Holds that were to end and were not there.
+    pub absent: usize,
+    /// Holds that could not be decided because the shard has no epoch or no gate for a SKU: the
+    /// rebuild finds them in PostgreSQL.
+    pub no_gate: usize,
+    /// Holds or registers that met a damaged key: the shard needs a rebuild.
+    pub damaged: usize,
+}
+
+/// Units of a buyer: what is at the gate, and what PostgreSQL says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BuyerUnits {
+    /// Who.
+    pub buyer: Buyer,
+    /// What the caller has seen at the gate; 0 when the buyer was not there.
+    pub seen: i64,
+    /// What is right.
+    pub units: i64,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Verb {
+    Keep { next_check: Duration },
+    Commit,
+    Release,
+}
+
+impl Verb {
+    fn script(self) -> &'static Script {
+        match self {
+            Self::Keep { .. } => &script::KEEP,
+            Self::Commit => &script::COMMIT,
+            Self::Release => &script::RELEASE,
+        }
+    }
+
+    fn per_sku(self) -> PerSku {
+        match self {
+            Self::Keep { .. } | Self::Release => PerSku::GateAndBuyers,
+            Self::Commit => PerSku::Gate,
+        }
+    }
+}
+
+/// An outcome of a verb that is told the lines of a hold.
+trait HoldWord: Word + PartialEq {
+    const MISMATCH: Self;
+    const NO_GATE: Self;
+}
+impl HoldWord for KeepOutcome {
+    const MISMATCH: Self = Self::Mismatch;
+    const NO_GATE: Self = Self::NoGate;
+}
+impl HoldWord for SettleOutcome {
+    const MISMATCH: Self = Self::Mismatch;
+    const NO_GATE: Self = Self::NoGate;
+}
+
+impl Gate {
+    /// Adds the holds that are missing, replaces those with other lines, and has the sweep ask
+    /// again in `next_check`. Registers are taken when they are newer. One outcome per hold.
+    ///
+    /// # Errors
+    /// [`GateError`]; the call may have been executed and may be repeated.
+    pub async fn keep(
+        &self,
+        shard: Shard,
+        holds: &[Hold],
+        registers: &[Register],
+        next_check: Duration,
+    ) -> Result<Vec<KeepOutcome>, GateError> {
+        let holds: Vec<&Hold> = holds.iter().collect();
+        Ok(self.settle(Verb::Keep { next_check }, shard, &holds, registers).await?.0)
+    }
+
+    /// Ends holds whose orders are confirmed; their buyers keep the units. Registers are taken when
+    /// they are newer. One outcome per hold.
+    ///
+    /// # Errors
+    /// [`GateError`]; the call may have been executed and may be repeated.
+    pub async fn commit(
+        &self,
+        shard: Shard,
+        holds: &[Hold],
+        registers: &[Register],
+    ) -> Result<Vec<SettleOutcome>, GateError> {
+        let holds: Vec<&Hold> = holds.iter().collect();
+        Ok(self.settle(Verb::Commit, shard, &holds, registers).await?.0)
+    }
+
+    /// Ends holds whose orders were canceled or expired or never came to be; the units go back to
+    /// their buyers' allowance. Registers are taken when they are newer. One outcome per hold.
+    ///
+    /// # Errors
+    /// [`GateError`]; the call may have been executed and may be repeated.
+    pub async fn release(
+        &self,
+        shard: Shard,
+        holds: &[Hold],
+        registers: &[Register],
+    ) -> Result<Vec<SettleOutcome>, GateError> {
+        let holds: Vec<&Hold> = holds.iter().collect();
+        Ok(self.settle(Verb::Release, shard, &holds, registers).await?.0)
+    }
+
+    /// Tells the gate the limits; a SKU without a gate gets one. One outcome per register.
+    ///
+    /// # Errors
+    /// [`GateError`]; the call may have been executed and may be repeated.
+    pub async fn put_registers(
+        &self,
+        shard: Shard,
+        registers: &[Register],
+    ) -> Result<Vec<RegisterOutcome>, GateError> {
+        let verb = Verb::Keep { next_check: self.inner.config.next_check };
+        let (_, said) = self.settle::<KeepOutcome>(verb, shard, &[], registers).await?;
+        Ok(registers
+            .iter()
+            .map(|register| said.get(&register.sku).copied().unwrap_or(RegisterOutcome::NoGate))
+            .collect())
+    }
+
+    /// Keeps, commits or releases each hold as PostgreSQL says. Ignores why it is called.
+    ///
+    /// # Errors
+    /// [`GateError`]; part of it may have been done, and all of it may be repeated.
+    pub async fn sync(
+        &self,
+        shard: Shard,
+        views: &[HoldView],
+        registers: &[Register],
+    ) -> Result<SyncReport, GateError> {
+        let of = |state: HoldState| -> Vec<&Hold> {
+            views.iter().filter(|view| view.state == state).map(|view| &view.hold).collect()
+        };
+        let mut report = SyncReport::default();
+        let next_check = self.inner.config.next_check;
+        // Ends first: the units are free a moment sooner.
+        for (verb, state) in
+            [(Verb::Commit, HoldState::Committed), (Verb::Release, HoldState::Released)]
+        {
+            let holds = of(state);
+            if !holds.is_empty() {
+                let own = registers_of(&holds, registers);
+                let (outcomes, said) = self.settle(verb, shard, &holds, &own).await?;
+                report.count_settled(&outcomes);
+                report.count_registers(&said);
+            }
+        }
+        let verb = Verb::Keep { next_check };
+        let (outcomes, said) = self.settle(verb, shard, &of(HoldState::Live), registers).await?;
+        report.count_kept(&outcomes);
+        report.count_registers(&said);
+        Ok(report)
+    }
+
+    /// Sets the units of buyers of one SKU, each only while it is what the caller has seen. One
+    /// outcome per buyer.
+    ///
+    /// # Errors
+    /// [`GateError`]; the call may have been executed: read again before it is repeated.
+    pub async fn correct_buyers(
+        &self,
+        shard: Shard,
+        sku: &Sku,
+        buyers: &[BuyerUnits],
+    ) -> Result<Vec<BuyersOutcome>, GateError> {
+        let table = SkuTable::new(&[], [sku]);
+        let mut outcomes = Vec::with_capacity(buyers.len());
+        for some in buyers.chunks(BATCH_MAX) {
+            let mut args = vec![some.len().to_string()];
+            for one in some {
+                args.push(one.buyer.to_string());
+                args.push(number("seen", one.seen)?);
+                args.push(number("units", one.units)?);
+            }
+            let script = &script::CORRECT_BUYERS;
+            let reply = self
+                .in_newest_epoch(shard, async |epoch| {
+                    let keys =
+                        table.keys(&self.inner.keys, shard, epoch, PerSku::GateAndBuyers);
+                    let mut call = Invocation { keys, args: vec![epoch.to_owned()] };
+                    table.push_names(&mut call);
+                    call.args.extend(args.iter().cloned());
+                    let bound = self.inner.config.call_timeout;
+                    Reply::read(script, self.inner.link.invoke(script, &call, bound).await?)
+                })
+                .await?;
+            match reply {
+                None => outcomes.extend(some.iter().map(|_| BuyersOutcome::NoGate)),
+                Some(reply) => {
+                    outcomes.extend(reply.outcomes::<BuyersOutcome, BuyersOutcome>(0, some.len())?.1);
+                }
+            }
+        }
+        Ok(outcomes)
+    }
+
+    /// All holds and registers in as many calls as it takes; what was said of each hold, in order,
+    /// and of each register.
+    async fn settle<W: HoldWord>(
+        &self,
+        verb: Verb,
+        shard: Shard,
+        holds: &[&Hold],
+        registers: &[Register],
+    ) -> Result<(Vec<W>, BTreeMap<Sku, RegisterOutcome>), GateError> {
+        if let Some(hold) = holds.iter().find(|hold| !is_canonical(hold)) {
+            return Err(GateError::NotCanonical(hold.hold_id));
+        }
+        let mut newest: BTreeMap<&Sku, &Register> = BTreeMap::new();
+        for register in registers {
+            let known = newest.entry(&register.sku).or_insert(register);
+            if register.version > known.version {
+                *known = register;
+            }
+        }
+        let mut words = Vec::with_capacity(holds.len());
+        let mut said = BTreeMap::new();
+        for chunk in chunks(holds) {
+            words.extend(self.settle_chunk::<W>(verb, shard, chunk, &newest, &mut said).await?);
+        }
+        let rest: Vec<&Sku> =
+            newest.keys().copied().filter(|sku| !said.contains_key(*sku)).collect();
+        for skus in rest.chunks(BATCH_MAX) {
+            let table = SkuTable::new(&[], skus.iter().copied()).with_registers(&newest);
+            let verb = Verb::Keep { next_check: self.inner.config.next_check };
+            self.call::<KeepOutcome>(verb, shard, &table, &[], &mut said).await?;
+        }
+        Ok((words, said))
+    }
+
+    /// One chunk, again with the keys of the stored lines where they were others.
+    async fn settle_chunk<W: HoldWord>(
+        &self,
+        verb: Verb,
+        shard: Shard,
+        holds: &[&Hold],
+        registers: &BTreeMap<&Sku, &Register>,
+        said: &mut BTreeMap<Sku, RegisterOutcome>,
+    ) -> Result<Vec<W>, GateError> {
+        let table = SkuTable::new(holds, []).with_registers(registers);
+        let mut words: Vec<W> = self.call(verb, shard, &table, holds, said).await?;
+        for _ in 1..ATTEMPTS {
+            let places: Vec<usize> =
+                (0..holds.len()).filter(|n| words[*n] == W::MISMATCH).collect();
+            if places.is_empty() {
+                break;
+            }
+            let again: Vec<&Hold> = places.iter().map(|n| holds[*n]).collect();
+            let stored = self.stored_skus(shard, &again).await?;
+            let table = SkuTable::new(&again, &stored).with_registers(registers);
+            let answers: Vec<W> = self.call(verb, shard, &table, &again, said).await?;
+            for (place, answer) in places.into_iter().zip(answers) {
+                words[place] = answer;
+            }
+        }
+        Ok(words)
+    }
+
+    async fn call<W: HoldWord>(
+        &self,
+        verb: Verb,
+        shard: Shard,
+        table: &SkuTable<'_>,
+        holds: &[&Hold],
+        said: &mut BTreeMap<Sku, RegisterOutcome>,
+    ) -> Result<Vec<W>, GateError> {
+        let script = verb.script();
+        let mut tail = Invocation::default();
+        table.push_registers(&mut tail)?;
+        match verb {
+            Verb::Keep { .. } => table.push_holds(holds, &mut tail),
+            Verb::Commit | Verb::Release => {
+                tail.args.push(holds.len().to_string());
+                tail.args.extend(holds.iter().map(|hold| hold.hold_id.to_string()));
+            }
+        }
+        let reply = self
+            .in_newest_epoch(shard, async |epoch| {
+                let keys = table.keys(&self.inner.keys, shard, epoch, verb.per_sku());
+                let mut call = Invocation { keys, args: vec![epoch.to_owned()] };
+                if let Verb::Keep { next_check } = verb {
+                    call.args.push(next_check.as_millis().to_string());
+                }
+                call.args.extend(tail.args.iter().cloned());
+                let bound = self.inner.config.call_timeout;
+                Reply::read(script, self.inner.link.invoke(script, &call, bound).await?)
+            })
+            .await?;
+        let Some(reply) = reply else { return Ok(vec![W::NO_GATE; holds.len()]) };
+        let (about_skus, words) =
+            reply.outcomes::<RegisterOutcome, W>(table.len(), holds.len())?;
+        for (sku, outcome) in table.skus().zip(about_skus) {
+            if outcome == RegisterOutcome::Damaged {
+                tracing::warn!(sku = sku.as_str(), shard = shard.0, "gate of a sku is damaged");
+            }
+            if outcome != RegisterOutcome::None {
+                said.insert(sku.clone(), outcome);
+            }
+        }
+        Ok(words)
+    }
+
+    /// The SKUs of the lines that are stored for these holds.
+    async fn stored_skus(
+        &self,
+        shard: Shard,
+        holds: &[&Hold],
+    ) -> Result<BTreeSet<Sku>, GateError> {
+        let ids: Vec<_> = holds.iter().map(|hold| hold.hold_id).collect();
+        let stored = self.stored_holds(shard, &ids).await?;
+        Ok(stored
+            .into_iter()
+            .flatten()
+            .filter_map(|(id, text)| StoredHold::parse(id, &text))
+            .flat_map(|stored| stored.hold.lines.into_iter().map(|line| line.sku))
+            .collect())
+    }
+}
+
+/// The registers of the SKUs that these holds name.
+fn registers_of(holds: &[&Hold], registers: &[Register]) -> Vec<Register> {
+    let skus: BTreeSet<&Sku> =
+        holds.iter().flat_map(|hold| hold.lines.iter().map(|line| &line.sku)).collect();
+    registers.iter().filter(|register| skus.contains(&register.sku)).cloned().collect()
+}
+
+impl SyncReport {
+    fn count_settled(&mut self, outcomes: &[SettleOutcome]) {
+        for outcome in outcomes {
+            match outcome {
+                SettleOutcome::Done => self.ended += 1,
+                SettleOutcome::Absent => self.absent += 1,
+                SettleOutcome::Mismatch | SettleOutcome::NoGate => self.no_gate += 1,
+                SettleOutcome::Damaged => self.damaged += 1,
+            }
+        }
+    }
+
+    fn count_kept(&mut self, outcomes: &[KeepOutcome]) {
+        for outcome in outcomes {
+            match outcome {
+                KeepOutcome::Kept => self.kept += 1,
+                KeepOutcome::Added | KeepOutcome::Replaced => self.added += 1,
+                KeepOutcome::Mismatch | KeepOutcome::NoGate => self.no_gate += 1,
+                KeepOutcome::Damaged => self.damaged += 1,
+            }
+        }
+    }
+
+    fn count_registers(&mut self, said: &BTreeMap<Sku, RegisterOutcome>) {
+        self.damaged +=
+            said.values().filter(|outcome| **outcome == RegisterOutcome::Damaged).count();
+    }
+}
