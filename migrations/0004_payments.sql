@@ -57,6 +57,8 @@ comment on table refunds is
     'Money that is to go back, one row per payment. Written by stock; closed by PAYMENT_REFUNDED.';
 
 -- What our payment service does about a refund request: PENDING until the gateway has executed it.
+-- REFUSED: not a capture of ours, or more than was captured; reason_code says which, people must
+-- look, and a repeat of the request is examined anew. Once a key is DONE it stays so.
 create table refund_executions (
     refund_key      text collate "C" not null,
     payment_id      text collate "C" not null,
@@ -66,10 +68,12 @@ create table refund_executions (
     state           text collate "C" not null,
     attempts        integer          not null default 0,
     next_attempt_at timestamptz,
+    reason_code     text,
     created_at      timestamptz      not null default clock_timestamp(),
     updated_at      timestamptz      not null default clock_timestamp(),
     constraint refund_executions_pk primary key (refund_key),
-    constraint refund_executions_state_valid check (state in ('PENDING', 'DONE')),
+    constraint refund_executions_state_valid check (state in ('PENDING', 'DONE', 'REFUSED')),
+    constraint refund_executions_refusal_explained check ((state = 'REFUSED') = (reason_code is not null)),
     constraint refund_executions_scheduled check ((state = 'PENDING') = (next_attempt_at is not null))
 );
 create index refund_executions_due on refund_executions (next_attempt_at) where state = 'PENDING';
