@@ -19,7 +19,7 @@ setup: ## Install what is missing, and say so
 	@scripts/setup.sh
 
 build: setup ## Build the binary
-	cargo build --locked --profile $(PROFILE) --package cli --bin holdfast
+	cargo build --locked --profile $(PROFILE) --workspace --bins
 
 demo: build ## The whole system, one flash sale with failures, a verdict; leaves nothing running
 	@$(BIN) demo

@@ -174,7 +174,7 @@ pub async fn ensure(
             .map(|(server, address)| (server, (address, source))),
     );
     let mut take = |server: ServerName| {
-        found.remove(&server).ok_or(ServerError::Missing {
+        found.remove(&server).ok_or_else(|| ServerError::Missing {
             what: server.to_string(),
             instead: "set its address in the environment",
         })

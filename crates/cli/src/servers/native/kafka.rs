@@ -36,7 +36,7 @@ impl Recipe for KafkaRecipe {
     const STOP: Signal = Signal::SIGTERM;
 
     async fn prepare(home: &Path, ports: Ports) -> Result<Self, ServerError> {
-        let java = find_program("java").ok_or(ServerError::Missing {
+        let java = find_program("java").ok_or_else(|| ServerError::Missing {
             what: "java".to_owned(),
             instead: "set KAFKA_BROKERS to brokers that run",
         })?;
@@ -141,15 +141,18 @@ fn cluster_id() -> String {
 /// The directory of the jars, checked for the broker of the version that we mean.
 fn find_libs() -> Result<PathBuf, ServerError> {
     let broker = format!("kafka_2.13-{}.jar", settings::KAFKA_VERSION);
-    let given = std::env::var_os("KAFKA_HOME").map(|home| PathBuf::from(home).join("libs"));
+    let given = std::env::var_os("KAFKA_HOME")
+        .filter(|home| !home.is_empty())
+        .map(|home| PathBuf::from(home).join("libs"));
     let found = match given {
         Some(libs) => Some(libs),
         None => locate_upwards(Path::new("target/kafka/libs")),
     };
-    found
-        .filter(|libs| libs.join(&broker).is_file())
-        .ok_or(ServerError::Missing {
+    match found {
+        Some(libs) if libs.join(&broker).is_file() => Ok(libs),
+        _ => Err(ServerError::Missing {
             what: broker,
             instead: "set KAFKA_HOME to an unpacked release of this version, or KAFKA_BROKERS",
-        })
+        }),
+    }
 }

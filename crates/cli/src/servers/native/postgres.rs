@@ -194,7 +194,7 @@ fn find_programs() -> Result<PathBuf, ServerError> {
         })
         .max()
         .map(|(_, programs)| programs);
-    on_path.or(debian).ok_or(ServerError::Missing {
+    on_path.or(debian).ok_or_else(|| ServerError::Missing {
         what: "PostgreSQL (initdb)".to_owned(),
         instead: "set DATABASE_URL to a server that runs",
     })

@@ -30,7 +30,7 @@ impl Recipe for RedisRecipe {
     const STOP: Signal = Signal::SIGTERM;
 
     async fn prepare(home: &Path, ports: Ports) -> Result<Self, ServerError> {
-        let program = find_program("redis-server").ok_or(ServerError::Missing {
+        let program = find_program("redis-server").ok_or_else(|| ServerError::Missing {
             what: "redis-server".to_owned(),
             instead: "set REDIS_URL to a server that runs",
         })?;
