@@ -34,6 +34,10 @@ local function buyers_key(i)
   return KEYS[5 + (i - 1) * stride]
 end
 
+local function valid_epoch(text)
+  return text and #text <= 36 and string.find(text, '^[0-9a-z][0-9a-z-]*$')
+end
+
 -- (version limit opens_at closes_at per_customer) from ARGV[at] on; false when there is none.
 local function parse_register(at)
   if ARGV[at] == '-' then
@@ -52,9 +56,9 @@ end
 -- Checks the epoch, all keys and the SKUs that begin at ARGV[at]; the place after them, or what is
 -- wrong.
 local function parse_skus(at, with_registers)
-  local epoch = ARGV[1] or ''
+  local epoch = ARGV[1]
   local base = string.match(KEYS[1] or '', '^(.*:)meta$')
-  if #epoch > 36 or not string.find(epoch, '^[0-9a-z][0-9a-z-]*$') then return nil, 'epoch' end
+  if not valid_epoch(epoch) then return nil, 'epoch' end
   if not base then return nil, 'keys' end
   base = base .. epoch .. ':'
   local count = digits(ARGV[at])
@@ -154,11 +158,12 @@ local function same_hold(text, order)
     and string.find(text, '^[01]+$', size + 1) ~= nil
 end
 
--- The newest epoch ('' when there is none) and why this call must not go on: NO_GATE or DAMAGED.
+-- The newest epoch ('' when there is none, or when the key is damaged: a rebuild begins anew) and
+-- NO_GATE when this call must not go on.
 local function read_meta(must_be_open)
   local meta = redis.pcall('HMGET', KEYS[1], 'epoch', 'open')
-  if meta.err then return '', 'DAMAGED' end
-  local epoch = meta[1] or ''
+  if meta.err or not valid_epoch(meta[1]) then return '', 'NO_GATE' end
+  local epoch = meta[1]
   if epoch ~= ARGV[1] or (must_be_open and meta[2] ~= '1') then return epoch, 'NO_GATE' end
   return epoch
 end

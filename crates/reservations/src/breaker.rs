@@ -28,11 +28,17 @@ pub(crate) struct Breaker {
 
 impl Breaker {
     pub(crate) fn new(interval: Duration) -> Self {
-        Self { interval, next_probe: Mutex::new(None) }
+        Self {
+            interval,
+            next_probe: Mutex::new(None),
+        }
     }
 
     pub(crate) fn passage(&self, now: Instant) -> Passage {
-        let mut next = self.next_probe.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut next = self
+            .next_probe
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         match *next {
             None => Passage::Closed,
             Some(at) if now >= at => {
@@ -45,7 +51,10 @@ impl Breaker {
 
     /// The server did not answer. True when that is news.
     pub(crate) fn open(&self, now: Instant) -> bool {
-        let mut next = self.next_probe.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut next = self
+            .next_probe
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let news = next.is_none();
         if news {
             *next = Some(now + self.interval);
@@ -55,7 +64,11 @@ impl Breaker {
 
     /// The server answered. True when that is news.
     pub(crate) fn close(&self) -> bool {
-        self.next_probe.lock().unwrap_or_else(PoisonError::into_inner).take().is_some()
+        self.next_probe
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+            .is_some()
     }
 }
 
@@ -69,7 +82,10 @@ mod tests {
         let (breaker, start) = (Breaker::new(interval), Instant::now());
         assert_eq!(breaker.passage(start), Passage::Closed);
         assert!(breaker.open(start));
-        assert!(!breaker.open(start + interval / 2), "a second failure is no news");
+        assert!(
+            !breaker.open(start + interval / 2),
+            "a second failure is no news"
+        );
         assert_eq!(breaker.passage(start), Passage::Open);
         assert_eq!(breaker.passage(start + interval), Passage::Probe);
         assert_eq!(breaker.passage(start + interval), Passage::Open);

@@ -10,8 +10,8 @@ use std::{sync::Arc, time::Duration};
 use arc_swap::ArcSwapOption;
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionInfo, ErrorKind, FromRedisValue,
-    IntoConnectionInfo, Pipeline, ProtocolVersion, ServerErrorKind,
-    aio::MultiplexedConnection, io::tcp::TcpSettings,
+    IntoConnectionInfo, Pipeline, ProtocolVersion, ServerErrorKind, aio::MultiplexedConnection,
+    io::tcp::TcpSettings,
 };
 use tokio::{
     sync::{Mutex, watch},
@@ -69,7 +69,11 @@ pub(crate) struct Invocation {
 impl Link {
     /// No I/O.
     pub(crate) fn new(config: &GateConfig) -> Result<Self, GateError> {
-        let info = config.url.as_str().into_connection_info().map_err(GateError::Url)?;
+        let info = config
+            .url
+            .as_str()
+            .into_connection_info()
+            .map_err(GateError::Url)?;
         let client = Client::open(with_options(info)).map_err(GateError::Url)?;
         Ok(Self {
             client,
@@ -132,7 +136,10 @@ impl Link {
     /// Forgets a connection, unless another has already taken its place.
     fn discard(&self, spoiled: &Arc<MultiplexedConnection>) {
         let current = self.live.load();
-        if current.as_ref().is_some_and(|live| Arc::ptr_eq(live, spoiled)) {
+        if current
+            .as_ref()
+            .is_some_and(|live| Arc::ptr_eq(live, spoiled))
+        {
             self.live.compare_and_swap(&*current, None);
         }
     }
@@ -150,7 +157,9 @@ impl Link {
             let live = self.connection().await?;
             used = Some(Arc::clone(&live));
             let mut connection = MultiplexedConnection::clone(&live);
-            call(&mut connection).await.map_err(|source| GateError::Call { verb, source })
+            call(&mut connection)
+                .await
+                .map_err(|source| GateError::Call { verb, source })
         })
         .await;
         let result = result.unwrap_or(Err(GateError::Timeout { verb }));
@@ -173,7 +182,8 @@ impl Link {
         command: &Cmd,
     ) -> Result<T, GateError> {
         let bound = self.call_timeout;
-        self.on_connection(verb, bound, async |c: &mut _| command.query_async(c).await).await
+        self.on_connection(verb, bound, async |c: &mut _| command.query_async(c).await)
+            .await
     }
 
     pub(crate) async fn query_all<T: FromRedisValue>(
@@ -182,7 +192,8 @@ impl Link {
         commands: &Pipeline,
     ) -> Result<T, GateError> {
         let bound = self.call_timeout;
-        self.on_connection(verb, bound, async |c: &mut _| commands.query_async(c).await).await
+        self.on_connection(verb, bound, async |c: &mut _| commands.query_async(c).await)
+            .await
     }
 
     /// Calls a script by its hash, and by its text where the server does not know it: that loads it
@@ -195,9 +206,14 @@ impl Link {
     ) -> Result<Vec<String>, GateError> {
         let result = self
             .on_connection(script.name, bound, async |connection: &mut _| {
-                match eval("EVALSHA", script.sha(), call).query_async(connection).await {
+                match eval("EVALSHA", script.sha(), call)
+                    .query_async(connection)
+                    .await
+                {
                     Err(error) if is_unknown_script(&error) => {
-                        eval("EVAL", &script.text(), call).query_async(connection).await
+                        eval("EVAL", &script.text(), call)
+                            .query_async(connection)
+                            .await
                     }
                     other => other,
                 }
@@ -219,7 +235,8 @@ impl Link {
     pub(crate) async fn ping(&self) -> Result<(), GateError> {
         let bound = self.connect_timeout.max(self.call_timeout);
         let ping = redis::cmd("PING");
-        self.on_connection("ping", bound, async |c: &mut _| ping.query_async(c).await).await
+        self.on_connection("ping", bound, async |c: &mut _| ping.query_async(c).await)
+            .await
     }
 
     pub(crate) async fn safety(&self) -> Result<Safety, GateError> {
@@ -249,8 +266,12 @@ fn with_options(info: ConnectionInfo) -> ConnectionInfo {
     // A peer that vanished without a word is noticed while there is something to send.
     #[cfg(target_os = "linux")]
     let tcp = tcp.set_user_timeout(Duration::from_secs(3));
-    let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP2);
-    info.set_tcp_settings(tcp).set_redis_settings(settings.set_skip_set_lib_name())
+    let settings = info
+        .redis_settings()
+        .clone()
+        .set_protocol(ProtocolVersion::RESP2);
+    info.set_tcp_settings(tcp)
+        .set_redis_settings(settings.set_skip_set_lib_name())
 }
 
 fn eval(command: &str, script: &str, call: &Invocation) -> Cmd {
@@ -271,5 +292,6 @@ fn is_unknown_script(error: &redis::RedisError) -> bool {
 
 /// A field of an `INFO` reply.
 fn info_field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
-    info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':').map(str::trim))
+    info.lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':').map(str::trim))
 }

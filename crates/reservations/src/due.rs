@@ -43,11 +43,20 @@ impl Gate {
     /// # Errors
     /// [`GateError`]: no answer, or a key of a wrong type.
     pub async fn due(&self, shard: Shard, limit: usize) -> Result<Vec<DueHold>, GateError> {
-        let Some(state) = self.current_epoch(shard).await? else { return Ok(Vec::new()) };
+        let Some(state) = self.current_epoch(shard).await? else {
+            return Ok(Vec::new());
+        };
         let key = self.inner.keys.due(shard, &state.epoch);
         let now_ms = self.server_now_ms().await?;
         let mut range = redis::cmd("ZRANGE");
-        range.arg(&key).arg("-inf").arg(now_ms).arg("BYSCORE").arg("LIMIT").arg(0).arg(limit);
+        range
+            .arg(&key)
+            .arg("-inf")
+            .arg(now_ms)
+            .arg("BYSCORE")
+            .arg("LIMIT")
+            .arg(0)
+            .arg(limit);
         let members: Vec<String> = self.inner.link.query("due", &range).await?;
 
         let (ids, strays): (Vec<_>, Vec<_>) = members
@@ -58,8 +67,11 @@ impl Gate {
         let strays: Vec<String> = strays.into_iter().filter_map(Result::err).collect();
         if !strays.is_empty() {
             tracing::warn!(count = strays.len(), "due set held what is no hold id");
-            let _: u64 =
-                self.inner.link.query("due", redis::cmd("ZREM").arg(&key).arg(&strays)).await?;
+            let _: u64 = self
+                .inner
+                .link
+                .query("due", redis::cmd("ZREM").arg(&key).arg(&strays))
+                .await?;
         }
         self.read_due(shard, &key, now_ms, ids).await
     }
@@ -83,17 +95,27 @@ impl Gate {
             match text.map(|(id, text)| StoredHold::parse(id, &text)) {
                 None => absent.push(hold_id),
                 Some(Some(stored)) => {
-                    due.push(DueHold { hold_id, state: DueState::Held(stored) });
+                    due.push(DueHold {
+                        hold_id,
+                        state: DueState::Held(stored),
+                    });
                 }
                 Some(None) => {
                     damaged += 1;
                     later.arg(put_off).arg(hold_id.to_string());
-                    due.push(DueHold { hold_id, state: DueState::Damaged });
+                    due.push(DueHold {
+                        hold_id,
+                        state: DueState::Damaged,
+                    });
                 }
             }
         }
         if damaged > 0 {
-            tracing::warn!(count = damaged, shard = shard.0, "holds at the gate are damaged");
+            tracing::warn!(
+                count = damaged,
+                shard = shard.0,
+                "holds at the gate are damaged"
+            );
             let _: u64 = self.inner.link.query("due", &later).await?;
         }
         self.forget_absent(shard, &absent).await?;
@@ -107,12 +129,19 @@ impl Gate {
         for some in ids.chunks(script::BATCH_MAX) {
             self.in_newest_epoch(shard, async |epoch| {
                 let keys = table.keys(&self.inner.keys, shard, epoch, PerSku::GateAndBuyers);
-                let mut call = Invocation { keys, args: vec![epoch.to_owned()] };
+                let mut call = Invocation {
+                    keys,
+                    args: vec![epoch.to_owned()],
+                };
                 table.push_registers(&mut call)?;
                 call.args.push(some.len().to_string());
                 call.args.extend(some.iter().map(ToString::to_string));
                 let bound = self.inner.config.call_timeout;
-                let reply = self.inner.link.invoke(&script::RELEASE, &call, bound).await?;
+                let reply = self
+                    .inner
+                    .link
+                    .invoke(&script::RELEASE, &call, bound)
+                    .await?;
                 Reply::read(&script::RELEASE, reply)
             })
             .await?;
@@ -138,7 +167,11 @@ impl Gate {
                 read.arg(id.to_string());
             }
             let texts: Vec<Option<String>> = self.inner.link.query("holds", &read).await?;
-            out.extend(some.iter().zip(texts).map(|(id, text)| text.map(|text| (*id, text))));
+            out.extend(
+                some.iter()
+                    .zip(texts)
+                    .map(|(id, text)| text.map(|text| (*id, text))),
+            );
         }
         Ok(out)
     }

@@ -12,6 +12,7 @@ use domain::gate::Shard;
 use crate::{
     EpochOutcome, Gate, GateError,
     connection::Invocation,
+    error::is_wrong_type,
     keys::is_epoch,
     script::{self, Script},
     wire::Reply,
@@ -34,23 +35,33 @@ impl Gate {
         contracts::ids::generate().to_string()
     }
 
-    /// The newest epoch of a shard; none when the server knows nothing of it.
+    /// The newest epoch of a shard; none when the server knows nothing of it, or when the epoch key
+    /// is damaged: a rebuild begins anew and replaces it.
     ///
     /// # Errors
-    /// [`GateError`]: no answer, or an epoch that none of our scripts writes.
+    /// [`GateError`]: no answer.
     pub async fn current_epoch(&self, shard: Shard) -> Result<Option<EpochState>, GateError> {
         let key = self.inner.keys.meta(shard);
-        let (epoch, open): (Option<String>, Option<String>) = self
+        let fields: Result<(Option<String>, Option<String>), GateError> = self
             .inner
             .link
-            .query("epoch", redis::cmd("HMGET").arg(key).arg(&["epoch", "open"]))
-            .await?;
-        let open = open.as_deref() == Some("1");
-        let state = epoch.map(|epoch| EpochState { epoch, open });
-        if let Some(state) = &state {
-            self.remember_epoch(shard, &state.epoch);
-        }
-        Ok(state)
+            .query(
+                "epoch",
+                redis::cmd("HMGET").arg(key).arg(&["epoch", "open"]),
+            )
+            .await;
+        let (epoch, open) = match fields {
+            Err(GateError::Call { source, .. }) if is_wrong_type(&source) => (None, None),
+            other => other?,
+        };
+        let Some(epoch) = epoch.filter(|epoch| is_epoch(epoch)) else {
+            return Ok(None);
+        };
+        self.remember_epoch(shard, &epoch);
+        Ok(Some(EpochState {
+            epoch,
+            open: open.as_deref() == Some("1"),
+        }))
     }
 
     /// Starts a new epoch, closed, when the newest one is still `replaces`.
@@ -78,7 +89,8 @@ impl Gate {
         if !is_epoch(epoch) {
             return Err(GateError::Epoch(epoch.to_owned()));
         }
-        self.epoch_step(&script::OPEN_EPOCH, shard, vec![epoch.to_owned()]).await
+        self.epoch_step(&script::OPEN_EPOCH, shard, vec![epoch.to_owned()])
+            .await
     }
 
     async fn epoch_step(
@@ -87,8 +99,15 @@ impl Gate {
         shard: Shard,
         args: Vec<String>,
     ) -> Result<EpochOutcome, GateError> {
-        let call = Invocation { keys: vec![self.inner.keys.meta(shard)], args };
-        let reply = self.inner.link.invoke(script, &call, self.inner.config.call_timeout).await?;
+        let call = Invocation {
+            keys: vec![self.inner.keys.meta(shard)],
+            args,
+        };
+        let reply = self
+            .inner
+            .link
+            .invoke(script, &call, self.inner.config.call_timeout)
+            .await?;
         let reply = Reply::read(script, reply)?;
         self.remember_epoch(shard, &reply.epoch);
         let (_, outcomes) = reply.outcomes::<EpochOutcome, EpochOutcome>(0, 1)?;
@@ -128,8 +147,11 @@ impl Gate {
         let keys = self.scan(&self.inner.keys.of_epoch(shard, old)).await?;
         let mut unlinked = 0;
         for some in keys.chunks(500) {
-            let count: u64 =
-                self.inner.link.query("drop_epoch", redis::cmd("UNLINK").arg(some)).await?;
+            let count: u64 = self
+                .inner
+                .link
+                .query("drop_epoch", redis::cmd("UNLINK").arg(some))
+                .await?;
             unlinked += count;
         }
         Ok(unlinked)
@@ -141,7 +163,11 @@ impl Gate {
         let mut cursor = 0_u64;
         loop {
             let mut scan = redis::cmd("SCAN");
-            scan.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(1_000);
+            scan.arg(cursor)
+                .arg("MATCH")
+                .arg(pattern)
+                .arg("COUNT")
+                .arg(1_000);
             let (next, page): (u64, Vec<String>) = self.inner.link.query("scan", &scan).await?;
             keys.extend(page);
             cursor = next;

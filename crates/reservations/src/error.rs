@@ -121,3 +121,8 @@ fn is_transient(error: &RedisError) -> bool {
         _ => error.is_unrecoverable_error(),
     }
 }
+
+/// Whether a key is not of the type that the command wants.
+pub(crate) fn is_wrong_type(error: &RedisError) -> bool {
+    error.code() == Some("WRONGTYPE")
+}

@@ -41,7 +41,9 @@ pub(crate) struct Inner {
 
 impl std::fmt::Debug for Gate {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Gate").field("config", &self.inner.config).finish_non_exhaustive()
+        f.debug_struct("Gate")
+            .field("config", &self.inner.config)
+            .finish_non_exhaustive()
     }
 }
 
@@ -64,19 +66,18 @@ impl Gate {
             epochs: RwLock::default(),
             config,
         };
-        Ok(Self { inner: Arc::new(inner) })
+        Ok(Self {
+            inner: Arc::new(inner),
+        })
     }
 
     /// Holds units for each order, or says why not: one outcome per hold, in their order. `now_ms`
     /// is PostgreSQL's clock in milliseconds since the epoch.
-    pub async fn reserve(
-        &self,
-        shard: Shard,
-        now_ms: i64,
-        holds: &[Hold],
-    ) -> Vec<ReserveOutcome> {
+    pub async fn reserve(&self, shard: Shard, now_ms: i64, holds: &[Hold]) -> Vec<ReserveOutcome> {
         let mut outcomes = vec![ReserveOutcome::NoGate; holds.len()];
-        let places: Vec<usize> = (0..holds.len()).filter(|n| is_canonical(&holds[*n])).collect();
+        let places: Vec<usize> = (0..holds.len())
+            .filter(|n| is_canonical(&holds[*n]))
+            .collect();
         let asked: Vec<&Hold> = places.iter().map(|n| &holds[*n]).collect();
         if !asked.is_empty() && self.may_pass() {
             let answers = self.reserve_within_bound(shard, now_ms, &asked).await;
@@ -119,7 +120,10 @@ impl Gate {
             Err(error) if error.is_absence() => self.note_absent(&error),
             Err(error) => {
                 metrics::counter!("gate_errors_total", "verb" => "reserve").increment(1);
-                tracing::warn!(error = &error as &dyn std::error::Error, "gate refused to reserve");
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "gate refused to reserve"
+                );
             }
         }
         answers
@@ -135,22 +139,30 @@ impl Gate {
         let due_after_ms = self.inner.config.due_after.as_millis().to_string();
         let reply = self
             .in_newest_epoch(shard, async |epoch| {
-                let keys =
-                    table.keys(&self.inner.keys, shard, epoch, PerSku::GateAndBuyers);
-                let mut call = Invocation { keys, args: Vec::with_capacity(5 * holds.len() + 8) };
+                let keys = table.keys(&self.inner.keys, shard, epoch, PerSku::GateAndBuyers);
+                let mut call = Invocation {
+                    keys,
+                    args: Vec::with_capacity(5 * holds.len() + 8),
+                };
                 call.args.push(epoch.to_owned());
                 call.args.push(now_ms.clamp(0, NUMBER_MAX).to_string());
                 call.args.push(due_after_ms.clone());
                 table.push_names(&mut call);
                 table.push_holds(holds, &mut call);
                 let bound = self.inner.config.reserve_timeout;
-                let reply = self.inner.link.invoke(&script::RESERVE, &call, bound).await?;
+                let reply = self
+                    .inner
+                    .link
+                    .invoke(&script::RESERVE, &call, bound)
+                    .await?;
                 Reply::read(&script::RESERVE, reply)
             })
             .await?;
         match reply {
             None => Ok(vec![ReserveOutcome::NoGate; holds.len()]),
-            Some(reply) => Ok(reply.outcomes::<ReserveOutcome, ReserveOutcome>(0, holds.len())?.1),
+            Some(reply) => Ok(reply
+                .outcomes::<ReserveOutcome, ReserveOutcome>(0, holds.len())?
+                .1),
         }
     }
 
@@ -161,7 +173,9 @@ impl Gate {
         shard: Shard,
         run: impl AsyncFn(&str) -> Result<Reply, GateError>,
     ) -> Result<Option<Reply>, GateError> {
-        let Some(epoch) = self.newest_epoch(shard).await? else { return Ok(None) };
+        let Some(epoch) = self.newest_epoch(shard).await? else {
+            return Ok(None);
+        };
         let reply = run(&epoch).await?;
         if reply.epoch == *epoch {
             return Ok(Some(reply));
@@ -177,7 +191,11 @@ impl Gate {
     }
 
     async fn newest_epoch(&self, shard: Shard) -> Result<Option<Arc<str>>, GateError> {
-        let known = self.inner.epochs.read().unwrap_or_else(PoisonError::into_inner);
+        let known = self
+            .inner
+            .epochs
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
         if let Some(epoch) = known.get(&shard) {
             return Ok(Some(Arc::clone(epoch)));
         }
@@ -188,7 +206,11 @@ impl Gate {
 
     /// Keeps the epoch for the next call; forgets the last one when it is none.
     pub(crate) fn remember_epoch(&self, shard: Shard, epoch: &str) -> Option<Arc<str>> {
-        let mut known = self.inner.epochs.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self
+            .inner
+            .epochs
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
         if is_epoch(epoch) {
             let epoch: Arc<str> = Arc::from(epoch);
             known.insert(shard, Arc::clone(&epoch));

@@ -17,10 +17,20 @@ pub(crate) struct Keys {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum KeyKind<'a> {
     Meta,
-    Holds { epoch: &'a str },
-    Due { epoch: &'a str },
-    Gate { epoch: &'a str, sku: &'a str },
-    Buyers { epoch: &'a str, sku: &'a str },
+    Holds {
+        epoch: &'a str,
+    },
+    Due {
+        epoch: &'a str,
+    },
+    Gate {
+        epoch: &'a str,
+        sku: &'a str,
+    },
+    Buyers {
+        epoch: &'a str,
+        sku: &'a str,
+    },
     /// None of ours.
     Stray,
 }
@@ -44,9 +54,13 @@ impl Keys {
         let allowed =
             |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_' || b == b'-';
         if prefix.is_empty() || prefix.len() > 32 || !prefix.bytes().all(allowed) {
-            return Err(GateError::Config("key_prefix must be 1 to 32 of a-z 0-9 _ -"));
+            return Err(GateError::Config(
+                "key_prefix must be 1 to 32 of a-z 0-9 _ -",
+            ));
         }
-        Ok(Self { prefix: prefix.to_owned() })
+        Ok(Self {
+            prefix: prefix.to_owned(),
+        })
     }
 
     fn shard(&self, shard: Shard) -> String {
@@ -85,7 +99,9 @@ impl Keys {
 
     /// Reads a key of the shard back.
     pub(crate) fn read<'a>(&self, shard: Shard, key: &'a str) -> KeyKind<'a> {
-        let Some(rest) = key.strip_prefix(&self.shard(shard)) else { return KeyKind::Stray };
+        let Some(rest) = key.strip_prefix(&self.shard(shard)) else {
+            return KeyKind::Stray;
+        };
         let mut parts = rest.split(':');
         match (parts.next(), parts.next(), parts.next(), parts.next()) {
             (Some("meta"), None, None, None) => KeyKind::Meta,
@@ -114,15 +130,27 @@ mod tests {
         let sku = Sku::parse("SKU-1").unwrap();
         assert_eq!(keys.gate(shard, "e1", &sku), "hf:{3}:e1:gate:SKU-1");
         assert_eq!(keys.read(shard, &keys.meta(shard)), KeyKind::Meta);
-        assert_eq!(keys.read(shard, &keys.holds(shard, "e1")), KeyKind::Holds { epoch: "e1" });
-        assert_eq!(keys.read(shard, &keys.due(shard, "e1")), KeyKind::Due { epoch: "e1" });
+        assert_eq!(
+            keys.read(shard, &keys.holds(shard, "e1")),
+            KeyKind::Holds { epoch: "e1" }
+        );
+        assert_eq!(
+            keys.read(shard, &keys.due(shard, "e1")),
+            KeyKind::Due { epoch: "e1" }
+        );
         assert_eq!(
             keys.read(shard, &keys.gate(shard, "e1", &sku)),
-            KeyKind::Gate { epoch: "e1", sku: "SKU-1" }
+            KeyKind::Gate {
+                epoch: "e1",
+                sku: "SKU-1"
+            }
         );
         assert_eq!(
             keys.read(shard, &keys.buyers(shard, "e1", &sku)),
-            KeyKind::Buyers { epoch: "e1", sku: "SKU-1" }
+            KeyKind::Buyers {
+                epoch: "e1",
+                sku: "SKU-1"
+            }
         );
         assert_eq!(keys.read(shard, "hf:{3}:e1:other"), KeyKind::Stray);
         assert_eq!(keys.read(Shard(4), &keys.meta(shard)), KeyKind::Stray);

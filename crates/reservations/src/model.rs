@@ -8,8 +8,8 @@ use contracts::{HoldId, Sku};
 use domain::gate::{Buyer, Hold, Register};
 
 use crate::{
-    BuyersOutcome, EpochOutcome, EpochState, GateRow, KeepOutcome, RegisterOutcome,
-    ReserveOutcome, SettleOutcome, StoredHold,
+    BuyersOutcome, EpochOutcome, EpochState, GateRow, KeepOutcome, RegisterOutcome, ReserveOutcome,
+    SettleOutcome, StoredHold,
 };
 
 /// One shard. Cloned and compared by tests.
@@ -37,7 +37,10 @@ impl Model {
             return EpochOutcome::Superseded;
         }
         self.wipe();
-        self.epoch = Some(EpochState { epoch: epoch.to_owned(), open: false });
+        self.epoch = Some(EpochState {
+            epoch: epoch.to_owned(),
+            open: false,
+        });
         EpochOutcome::Begun
     }
 
@@ -58,7 +61,11 @@ impl Model {
             return ReserveOutcome::NoGate;
         }
         if let Some(stored) = self.holds.get(&hold.hold_id) {
-            return if stored.hold == *hold { ReserveOutcome::Known } else { ReserveOutcome::Other };
+            return if stored.hold == *hold {
+                ReserveOutcome::Known
+            } else {
+                ReserveOutcome::Other
+            };
         }
         match self.refusal(now_ms, hold) {
             Some(refusal) => refusal,
@@ -75,21 +82,26 @@ impl Model {
             .iter()
             .map(|line| self.gates.get(&line.sku).map(|gate| (line, gate)))
             .collect();
-        let Some(rows) = rows else { return Some(ReserveOutcome::NoGate) };
+        let Some(rows) = rows else {
+            return Some(ReserveOutcome::NoGate);
+        };
         let units = |sku: &Sku| {
-            self.buyers.get(&(sku.clone(), hold.buyer.clone())).copied().unwrap_or_default()
+            self.buyers
+                .get(&(sku.clone(), hold.buyer.clone()))
+                .copied()
+                .unwrap_or_default()
         };
         let any = |rule: &dyn Fn(&Sku, i64, &GateRow) -> bool| {
-            rows.iter().any(|(line, gate)| {
-                rule(&line.sku, i64::from(line.quantity.get()), gate)
-            })
+            rows.iter()
+                .any(|(line, gate)| rule(&line.sku, i64::from(line.quantity.get()), gate))
         };
         if any(&|_, _, gate| gate.opens_at_ms.is_some_and(|at| now_ms < at)) {
             Some(ReserveOutcome::NotOpen)
         } else if any(&|_, _, gate| gate.closes_at_ms.is_some_and(|at| now_ms >= at)) {
             Some(ReserveOutcome::Over)
         } else if any(&|sku, more, gate| {
-            gate.per_customer_limit.is_some_and(|limit| units(sku) + more > limit)
+            gate.per_customer_limit
+                .is_some_and(|limit| units(sku) + more > limit)
         }) {
             Some(ReserveOutcome::Limit)
         } else if any(&|_, more, gate| gate.limit - gate.held < more) {
@@ -103,14 +115,22 @@ impl Model {
         let mut counted = Vec::with_capacity(hold.lines.len());
         for line in &hold.lines {
             let units = i64::from(line.quantity.get());
-            let Some(gate) = self.gates.get_mut(&line.sku) else { continue };
+            let Some(gate) = self.gates.get_mut(&line.sku) else {
+                continue;
+            };
             gate.held += units;
             counted.push(gate.per_customer_limit.is_some());
             if gate.per_customer_limit.is_some() {
                 self.add_buyer_units(&line.sku, &hold.buyer, units);
             }
         }
-        self.holds.insert(hold.hold_id, StoredHold { hold: hold.clone(), counted });
+        self.holds.insert(
+            hold.hold_id,
+            StoredHold {
+                hold: hold.clone(),
+                counted,
+            },
+        );
     }
 
     fn add_buyer_units(&mut self, sku: &Sku, buyer: &Buyer, more: i64) {
@@ -178,14 +198,22 @@ impl Model {
         if before.as_ref().is_some_and(|stored| !self.can_lift(stored)) {
             return KeepOutcome::Damaged;
         }
-        if hold.lines.iter().any(|line| !self.gates.contains_key(&line.sku)) {
+        if hold
+            .lines
+            .iter()
+            .any(|line| !self.gates.contains_key(&line.sku))
+        {
             return KeepOutcome::NoGate;
         }
         if let Some(stored) = &before {
             self.lift(stored, true);
         }
         self.place(hold);
-        if before.is_some() { KeepOutcome::Replaced } else { KeepOutcome::Added }
+        if before.is_some() {
+            KeepOutcome::Replaced
+        } else {
+            KeepOutcome::Added
+        }
     }
 
     /// Ends a hold whose order is confirmed.
@@ -223,7 +251,11 @@ impl Model {
         if self.epoch.is_none() {
             return BuyersOutcome::NoGate;
         }
-        let now = self.buyers.get(&(sku.clone(), buyer.clone())).copied().unwrap_or_default();
+        let now = self
+            .buyers
+            .get(&(sku.clone(), buyer.clone()))
+            .copied()
+            .unwrap_or_default();
         if now != seen {
             return BuyersOutcome::Changed;
         }

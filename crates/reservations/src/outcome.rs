@@ -125,7 +125,5 @@ outcomes! {
         Opened = "OPENED",
         /// Another epoch is the newest one: nothing was done.
         Superseded = "SUPERSEDED",
-        /// The epoch key is of a wrong type: nothing was done.
-        Damaged = "DAMAGED",
     }
 }

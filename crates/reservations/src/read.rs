@@ -9,6 +9,7 @@ use domain::gate::{Buyer, Shard};
 
 use crate::{
     EpochState, Gate, GateError, StoredHold,
+    error::is_wrong_type,
     keys::KeyKind,
     stored::{parse_buyer, parse_number},
 };
@@ -60,18 +61,21 @@ pub struct GateSnapshot {
     pub damaged: Vec<String>,
 }
 
-const FIELDS: [&str; 6] = ["limit", "version", "held", "opens_at", "closes_at", "per_customer"];
+const FIELDS: [&str; 6] = [
+    "limit",
+    "version",
+    "held",
+    "opens_at",
+    "closes_at",
+    "per_customer",
+];
 
 impl Gate {
     /// What the gate knows of each SKU, in order. All are missing when the shard has no epoch.
     ///
     /// # Errors
     /// [`GateError`]: no answer.
-    pub async fn read_gates(
-        &self,
-        shard: Shard,
-        skus: &[Sku],
-    ) -> Result<Vec<GateRead>, GateError> {
+    pub async fn read_gates(&self, shard: Shard, skus: &[Sku]) -> Result<Vec<GateRead>, GateError> {
         let Some(state) = self.current_epoch(shard).await? else {
             return Ok(vec![GateRead::Missing; skus.len()]);
         };
@@ -89,7 +93,12 @@ impl Gate {
                 out.push(match row {
                     Ok(fields) => parse_gate(&fields),
                     Err(error) if is_wrong_type(&error) => GateRead::Damaged,
-                    Err(source) => return Err(GateError::Call { verb: "read_gates", source }),
+                    Err(source) => {
+                        return Err(GateError::Call {
+                            verb: "read_gates",
+                            source,
+                        });
+                    }
                 });
             }
         }
@@ -105,7 +114,9 @@ impl Gate {
         shard: Shard,
         sku: &Sku,
     ) -> Result<BTreeMap<Buyer, i64>, GateError> {
-        let Some(state) = self.current_epoch(shard).await? else { return Ok(BTreeMap::new()) };
+        let Some(state) = self.current_epoch(shard).await? else {
+            return Ok(BTreeMap::new());
+        };
         let key = self.inner.keys.buyers(shard, &state.epoch, sku);
         let mut out = BTreeMap::new();
         for (buyer, units) in self.walk("HSCAN", &key).await? {
@@ -127,7 +138,10 @@ impl Gate {
     pub async fn snapshot(&self, shard: Shard) -> Result<GateSnapshot, GateError> {
         let epoch = self.current_epoch(shard).await?;
         let newest = epoch.as_ref().map(|state| state.epoch.clone());
-        let mut snapshot = GateSnapshot { epoch, ..GateSnapshot::default() };
+        let mut snapshot = GateSnapshot {
+            epoch,
+            ..GateSnapshot::default()
+        };
         let mut skus = Vec::new();
         for key in self.scan(&self.inner.keys.all(shard)).await? {
             let kind = self.inner.keys.read(shard, &key);
@@ -167,7 +181,11 @@ impl Gate {
         snapshot: &mut GateSnapshot,
     ) -> Result<(), GateError> {
         let kind = self.inner.keys.read(shard, key);
-        let verb = if matches!(kind, KeyKind::Due { .. }) { "ZSCAN" } else { "HSCAN" };
+        let verb = if matches!(kind, KeyKind::Due { .. }) {
+            "ZSCAN"
+        } else {
+            "HSCAN"
+        };
         let entries = match self.walk(verb, key).await {
             Ok(entries) => entries,
             Err(GateError::Call { source, .. }) if is_wrong_type(&source) => {
@@ -214,12 +232,16 @@ impl Gate {
 
 fn take_hold(field: &str, value: &str, snapshot: &mut GateSnapshot) -> Option<()> {
     let hold_id: HoldId = field.parse().ok()?;
-    snapshot.holds.insert(hold_id, StoredHold::parse(hold_id, value)?);
+    snapshot
+        .holds
+        .insert(hold_id, StoredHold::parse(hold_id, value)?);
     Some(())
 }
 
 fn take_due(field: &str, value: &str, snapshot: &mut GateSnapshot) -> Option<()> {
-    snapshot.due.insert(field.parse().ok()?, parse_number(value)?);
+    snapshot
+        .due
+        .insert(field.parse().ok()?, parse_number(value)?);
     Some(())
 }
 
@@ -250,8 +272,4 @@ fn parse_gate(fields: &[Option<String>]) -> GateRead {
         })
     };
     row().map_or(GateRead::Damaged, GateRead::Row)
-}
-
-fn is_wrong_type(error: &redis::RedisError) -> bool {
-    error.code() == Some("WRONGTYPE")
 }

@@ -105,7 +105,10 @@ impl Gate {
         next_check: Duration,
     ) -> Result<Vec<KeepOutcome>, GateError> {
         let holds: Vec<&Hold> = holds.iter().collect();
-        Ok(self.settle(Verb::Keep { next_check }, shard, &holds, registers).await?.0)
+        Ok(self
+            .settle(Verb::Keep { next_check }, shard, &holds, registers)
+            .await?
+            .0)
     }
 
     /// Ends holds whose orders are confirmed; their buyers keep the units. Registers are taken when
@@ -135,7 +138,10 @@ impl Gate {
         registers: &[Register],
     ) -> Result<Vec<SettleOutcome>, GateError> {
         let holds: Vec<&Hold> = holds.iter().collect();
-        Ok(self.settle(Verb::Release, shard, &holds, registers).await?.0)
+        Ok(self
+            .settle(Verb::Release, shard, &holds, registers)
+            .await?
+            .0)
     }
 
     /// Tells the gate the limits; a SKU without a gate gets one. One outcome per register.
@@ -147,11 +153,19 @@ impl Gate {
         shard: Shard,
         registers: &[Register],
     ) -> Result<Vec<RegisterOutcome>, GateError> {
-        let verb = Verb::Keep { next_check: self.inner.config.next_check };
-        let (_, said) = self.settle::<KeepOutcome>(verb, shard, &[], registers).await?;
+        let verb = Verb::Keep {
+            next_check: self.inner.config.next_check,
+        };
+        let (_, said) = self
+            .settle::<KeepOutcome>(verb, shard, &[], registers)
+            .await?;
         Ok(registers
             .iter()
-            .map(|register| said.get(&register.sku).copied().unwrap_or(RegisterOutcome::NoGate))
+            .map(|register| {
+                said.get(&register.sku)
+                    .copied()
+                    .unwrap_or(RegisterOutcome::NoGate)
+            })
             .collect())
     }
 
@@ -166,14 +180,19 @@ impl Gate {
         registers: &[Register],
     ) -> Result<SyncReport, GateError> {
         let of = |state: HoldState| -> Vec<&Hold> {
-            views.iter().filter(|view| view.state == state).map(|view| &view.hold).collect()
+            views
+                .iter()
+                .filter(|view| view.state == state)
+                .map(|view| &view.hold)
+                .collect()
         };
         let mut report = SyncReport::default();
         let next_check = self.inner.config.next_check;
         // Ends first: the units are free a moment sooner.
-        for (verb, state) in
-            [(Verb::Commit, HoldState::Committed), (Verb::Release, HoldState::Released)]
-        {
+        for (verb, state) in [
+            (Verb::Commit, HoldState::Committed),
+            (Verb::Release, HoldState::Released),
+        ] {
             let holds = of(state);
             if !holds.is_empty() {
                 let own = registers_of(&holds, registers);
@@ -183,7 +202,9 @@ impl Gate {
             }
         }
         let verb = Verb::Keep { next_check };
-        let (outcomes, said) = self.settle(verb, shard, &of(HoldState::Live), registers).await?;
+        let (outcomes, said) = self
+            .settle(verb, shard, &of(HoldState::Live), registers)
+            .await?;
         report.count_kept(&outcomes);
         report.count_registers(&said);
         Ok(report)
@@ -212,9 +233,11 @@ impl Gate {
             let script = &script::CORRECT_BUYERS;
             let reply = self
                 .in_newest_epoch(shard, async |epoch| {
-                    let keys =
-                        table.keys(&self.inner.keys, shard, epoch, PerSku::GateAndBuyers);
-                    let mut call = Invocation { keys, args: vec![epoch.to_owned()] };
+                    let keys = table.keys(&self.inner.keys, shard, epoch, PerSku::GateAndBuyers);
+                    let mut call = Invocation {
+                        keys,
+                        args: vec![epoch.to_owned()],
+                    };
                     table.push_names(&mut call);
                     call.args.extend(args.iter().cloned());
                     let bound = self.inner.config.call_timeout;
@@ -224,7 +247,11 @@ impl Gate {
             match reply {
                 None => outcomes.extend(some.iter().map(|_| BuyersOutcome::NoGate)),
                 Some(reply) => {
-                    outcomes.extend(reply.outcomes::<BuyersOutcome, BuyersOutcome>(0, some.len())?.1);
+                    outcomes.extend(
+                        reply
+                            .outcomes::<BuyersOutcome, BuyersOutcome>(0, some.len())?
+                            .1,
+                    );
                 }
             }
         }
@@ -253,14 +280,23 @@ impl Gate {
         let mut words = Vec::with_capacity(holds.len());
         let mut said = BTreeMap::new();
         for chunk in chunks(holds) {
-            words.extend(self.settle_chunk::<W>(verb, shard, chunk, &newest, &mut said).await?);
+            words.extend(
+                self.settle_chunk::<W>(verb, shard, chunk, &newest, &mut said)
+                    .await?,
+            );
         }
-        let rest: Vec<&Sku> =
-            newest.keys().copied().filter(|sku| !said.contains_key(*sku)).collect();
+        let rest: Vec<&Sku> = newest
+            .keys()
+            .copied()
+            .filter(|sku| !said.contains_key(*sku))
+            .collect();
         for skus in rest.chunks(BATCH_MAX) {
             let table = SkuTable::new(&[], skus.iter().copied()).with_registers(&newest);
-            let verb = Verb::Keep { next_check: self.inner.config.next_check };
-            self.call::<KeepOutcome>(verb, shard, &table, &[], &mut said).await?;
+            let verb = Verb::Keep {
+                next_check: self.inner.config.next_check,
+            };
+            self.call::<KeepOutcome>(verb, shard, &table, &[], &mut said)
+                .await?;
         }
         Ok((words, said))
     }
@@ -277,8 +313,9 @@ impl Gate {
         let table = SkuTable::new(holds, []).with_registers(registers);
         let mut words: Vec<W> = self.call(verb, shard, &table, holds, said).await?;
         for _ in 1..ATTEMPTS {
-            let places: Vec<usize> =
-                (0..holds.len()).filter(|n| words[*n] == W::MISMATCH).collect();
+            let places: Vec<usize> = (0..holds.len())
+                .filter(|n| words[*n] == W::MISMATCH)
+                .collect();
             if places.is_empty() {
                 break;
             }
@@ -308,13 +345,17 @@ impl Gate {
             Verb::Keep { .. } => table.push_holds(holds, &mut tail),
             Verb::Commit | Verb::Release => {
                 tail.args.push(holds.len().to_string());
-                tail.args.extend(holds.iter().map(|hold| hold.hold_id.to_string()));
+                tail.args
+                    .extend(holds.iter().map(|hold| hold.hold_id.to_string()));
             }
         }
         let reply = self
             .in_newest_epoch(shard, async |epoch| {
                 let keys = table.keys(&self.inner.keys, shard, epoch, verb.per_sku());
-                let mut call = Invocation { keys, args: vec![epoch.to_owned()] };
+                let mut call = Invocation {
+                    keys,
+                    args: vec![epoch.to_owned()],
+                };
                 if let Verb::Keep { next_check } = verb {
                     call.args.push(next_check.as_millis().to_string());
                 }
@@ -323,12 +364,17 @@ impl Gate {
                 Reply::read(script, self.inner.link.invoke(script, &call, bound).await?)
             })
             .await?;
-        let Some(reply) = reply else { return Ok(vec![W::NO_GATE; holds.len()]) };
-        let (about_skus, words) =
-            reply.outcomes::<RegisterOutcome, W>(table.len(), holds.len())?;
+        let Some(reply) = reply else {
+            return Ok(vec![W::NO_GATE; holds.len()]);
+        };
+        let (about_skus, words) = reply.outcomes::<RegisterOutcome, W>(table.len(), holds.len())?;
         for (sku, outcome) in table.skus().zip(about_skus) {
             if outcome == RegisterOutcome::Damaged {
-                tracing::warn!(sku = sku.as_str(), shard = shard.0, "gate of a sku is damaged");
+                tracing::warn!(
+                    sku = sku.as_str(),
+                    shard = shard.0,
+                    "gate of a sku is damaged"
+                );
             }
             if outcome != RegisterOutcome::None {
                 said.insert(sku.clone(), outcome);
@@ -338,11 +384,7 @@ impl Gate {
     }
 
     /// The SKUs of the lines that are stored for these holds.
-    async fn stored_skus(
-        &self,
-        shard: Shard,
-        holds: &[&Hold],
-    ) -> Result<BTreeSet<Sku>, GateError> {
+    async fn stored_skus(&self, shard: Shard, holds: &[&Hold]) -> Result<BTreeSet<Sku>, GateError> {
         let ids: Vec<_> = holds.iter().map(|hold| hold.hold_id).collect();
         let stored = self.stored_holds(shard, &ids).await?;
         Ok(stored
@@ -356,9 +398,15 @@ impl Gate {
 
 /// The registers of the SKUs that these holds name.
 fn registers_of(holds: &[&Hold], registers: &[Register]) -> Vec<Register> {
-    let skus: BTreeSet<&Sku> =
-        holds.iter().flat_map(|hold| hold.lines.iter().map(|line| &line.sku)).collect();
-    registers.iter().filter(|register| skus.contains(&register.sku)).cloned().collect()
+    let skus: BTreeSet<&Sku> = holds
+        .iter()
+        .flat_map(|hold| hold.lines.iter().map(|line| &line.sku))
+        .collect();
+    registers
+        .iter()
+        .filter(|register| skus.contains(&register.sku))
+        .cloned()
+        .collect()
 }
 
 impl SyncReport {
@@ -385,7 +433,9 @@ impl SyncReport {
     }
 
     fn count_registers(&mut self, said: &BTreeMap<Sku, RegisterOutcome>) {
-        self.damaged +=
-            said.values().filter(|outcome| **outcome == RegisterOutcome::Damaged).count();
+        self.damaged += said
+            .values()
+            .filter(|outcome| **outcome == RegisterOutcome::Damaged)
+            .count();
     }
 }

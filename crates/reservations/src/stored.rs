@@ -31,16 +31,26 @@ impl StoredHold {
             .collect();
         let lines: Option<Vec<Line>> = lines.split(',').map(parse_line).collect();
         let (counted, lines, buyer) = (counted?, lines?, parse_buyer(buyer)?);
-        if counted.len() != lines.len() {
+        if counted.len() != lines.len() || lines.windows(2).any(|pair| pair[0].sku == pair[1].sku) {
             return None;
         }
-        Some(Self { hold: Hold { hold_id, buyer, lines }, counted })
+        Some(Self {
+            hold: Hold {
+                hold_id,
+                buyer,
+                lines,
+            },
+            counted,
+        })
     }
 }
 
 pub(crate) fn parse_buyer(text: &str) -> Option<Buyer> {
     let (shop, customer) = text.split_once('/')?;
-    Some(Buyer { shop: Shop::parse(shop).ok()?, customer: CustomerId::parse(customer).ok()? })
+    Some(Buyer {
+        shop: Shop::parse(shop).ok()?,
+        customer: CustomerId::parse(customer).ok()?,
+    })
 }
 
 fn parse_line(text: &str) -> Option<Line> {
@@ -77,8 +87,19 @@ mod tests {
     fn what_no_script_writes_is_not_a_hold() {
         let id = HoldId::derive("s", "r", "k");
         for text in [
-            "", "x", "shop/c A=1", "shop/c A=1 2", "shop/c A=1 01", "shop/c A=0 0", "shop/c A=01 0",
-            "shop/c A=1001 0", "shop/c A=1e1 0", "c A=1 0", "shop/c a=1 0", "shop/c A=1 0 ",
+            "",
+            "x",
+            "shop/c A=1",
+            "shop/c A=1 2",
+            "shop/c A=1 01",
+            "shop/c A=0 0",
+            "shop/c A=01 0",
+            "shop/c A=1001 0",
+            "shop/c A=1e1 0",
+            "c A=1 0",
+            "shop/c a=1 0",
+            "shop/c A=1 0 ",
+            "shop/c A=1,A=1 00",
         ] {
             assert_eq!(StoredHold::parse(id, text), None, "{text:?}");
         }

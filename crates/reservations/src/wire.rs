@@ -31,7 +31,9 @@ impl<'a> SkuTable<'a> {
     /// The SKUs of the lines and `more`.
     pub(crate) fn new(holds: &[&'a Hold], more: impl IntoIterator<Item = &'a Sku>) -> Self {
         let mut rows = BTreeMap::new();
-        let lines = holds.iter().flat_map(|hold| hold.lines.iter().map(|line| &line.sku));
+        let lines = holds
+            .iter()
+            .flat_map(|hold| hold.lines.iter().map(|line| &line.sku));
         for sku in lines.chain(more) {
             rows.insert(sku, (0, None));
         }
@@ -65,7 +67,11 @@ impl<'a> SkuTable<'a> {
         per_sku: PerSku,
     ) -> Vec<String> {
         let mut out = Vec::with_capacity(3 + 2 * self.rows.len());
-        out.extend([keys.meta(shard), keys.holds(shard, epoch), keys.due(shard, epoch)]);
+        out.extend([
+            keys.meta(shard),
+            keys.holds(shard, epoch),
+            keys.due(shard, epoch),
+        ]);
         for sku in self.rows.keys() {
             out.push(keys.gate(shard, epoch, sku));
             if per_sku == PerSku::GateAndBuyers {
@@ -179,7 +185,11 @@ impl Reply {
             verb: script.name,
             detail: "nothing".to_owned(),
         })?;
-        Ok(Self { verb: script.name, epoch, words: words.collect() })
+        Ok(Self {
+            verb: script.name,
+            epoch,
+            words: words.collect(),
+        })
     }
 
     /// The words as two kinds of outcomes, of which the first kind has `first` words.

@@ -1,0 +1,69 @@
+//! A redis-server of a test's own, on a free port, ended with it.
+
+use std::{
+    net::TcpListener,
+    process::{Child, Command, Stdio},
+};
+
+use crate::support::wait_for;
+
+pub(crate) struct PrivateServer {
+    child: Child,
+    port: u16,
+    _folder: tempfile::TempDir,
+}
+
+pub(crate) fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("its address").port()
+}
+
+impl PrivateServer {
+    pub(crate) async fn start() -> Self {
+        Self::start_at(free_port()).await
+    }
+
+    pub(crate) async fn start_at(port: u16) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let child = Command::new("redis-server")
+            .args([
+                "--port",
+                &port.to_string(),
+                "--bind",
+                "127.0.0.1",
+                "--save",
+                "",
+            ])
+            .args(["--appendonly", "no", "--dir"])
+            .arg(folder.path())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("redis-server must be on PATH");
+        let server = Self {
+            child,
+            port,
+            _folder: folder,
+        };
+        let client = redis::Client::open(server.url()).expect("url");
+        wait_for("a private redis-server", async || {
+            client.get_multiplexed_async_connection().await.is_ok()
+        })
+        .await;
+        server
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+}
+
+impl Drop for PrivateServer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

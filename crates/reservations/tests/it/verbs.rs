@@ -1,0 +1,499 @@
+//! What each verb promises, one promise a test.
+
+use std::time::Duration;
+
+use domain::gate::{HoldState, HoldView, Register};
+use reservations::{
+    BuyerUnits, BuyersOutcome, DueState, GateRead, KeepOutcome, RegisterOutcome, ReserveOutcome,
+    SettleOutcome, SyncReport,
+};
+
+use crate::support::{SHARD, TestGate, buyer, hold, register, sku};
+
+const NEXT: Duration = Duration::from_secs(30);
+
+#[tokio::test]
+async fn a_batch_of_two_hundred_orders_for_a_hundred_units_holds_a_hundred() {
+    let test = TestGate::new().await;
+    test.gate
+        .put_registers(SHARD, &[register("A", 1, 100)])
+        .await
+        .unwrap();
+    let holds: Vec<_> = (0..200)
+        .map(|n| hold(&format!("k{n}"), "c", &[("A", 1)]))
+        .collect();
+    let outcomes = test.gate.reserve(SHARD, 0, &holds).await;
+    let count = |wanted| {
+        outcomes
+            .iter()
+            .filter(|outcome| **outcome == wanted)
+            .count()
+    };
+    assert_eq!(
+        (count(ReserveOutcome::Ok), count(ReserveOutcome::SoldOut)),
+        (100, 100)
+    );
+    assert_eq!(
+        test.gate.snapshot(SHARD).await.unwrap().gates[&sku("A")].held,
+        100
+    );
+    test.done().await;
+}
+
+#[tokio::test]
+async fn the_loser_of_the_last_pair_holds_nothing() {
+    let test = TestGate::new().await;
+    test.gate
+        .put_registers(SHARD, &[register("A", 1, 1), register("B", 1, 1)])
+        .await
+        .unwrap();
+    let holds = [
+        hold("1", "c", &[("A", 1), ("B", 1)]),
+        hold("2", "c", &[("A", 1), ("B", 1)]),
+    ];
+    let outcomes = test.gate.reserve(SHARD, 0, &holds).await;
+    assert_eq!(outcomes, [ReserveOutcome::Ok, ReserveOutcome::SoldOut]);
+    let snapshot = test.gate.snapshot(SHARD).await.unwrap();
+    assert_eq!(snapshot.holds.len(), 1);
+    assert_eq!(
+        (
+            snapshot.gates[&sku("A")].held,
+            snapshot.gates[&sku("B")].held
+        ),
+        (1, 1)
+    );
+    test.done().await;
+}
+
+#[tokio::test]
+async fn a_repeat_takes_nothing_and_is_known() {
+    let test = TestGate::new().await;
+    test.gate
+        .put_registers(SHARD, &[register("A", 1, 10)])
+        .await
+        .unwrap();
+    let same = hold("k", "c", &[("A", 2)]);
+    let other = hold("k", "c", &[("A", 3)]);
+    let stranger = hold("k", "d", &[("A", 2)]);
+    let outcomes = test
+        .gate
+        .reserve(SHARD, 0, &[same.clone(), same.clone(), other, stranger])
+        .await;
+    assert_eq!(
+        outcomes,
+        [
+            ReserveOutcome::Ok,
+            ReserveOutcome::Known,
+            ReserveOutcome::Other,
+            ReserveOutcome::Other
+        ]
+    );
+    assert_eq!(
+        test.gate.reserve(SHARD, 0, &[same]).await,
+        [ReserveOutcome::Known]
+    );
+    assert_eq!(
+        test.gate.snapshot(SHARD).await.unwrap().gates[&sku("A")].held,
+        2
+    );
+    test.done().await;
+}
+
+#[tokio::test]
+async fn the_rules_are_named_in_their_order() {
+    let test = TestGate::new().await;
+    let strict = Register {
+        opens_at_ms: Some(100),
+        closes_at_ms: Some(200),
+        per_customer_limit: Some(2),
+        ..register("A", 1, 5)
+    };
+    test.gate
+        .put_registers(SHARD, &[strict, register("B", 1, 0)])
+        .await
+        .unwrap();
+    let ask = async |now, key: &str, lines: &[(&str, i64)]| {
+        test.gate
+            .reserve(SHARD, now, &[hold(key, "c", lines)])
+            .await[0]
+    };
+    assert_eq!(
+        ask(99, "1", &[("A", 9), ("B", 1)]).await,
+        ReserveOutcome::NotOpen
+    );
+    assert_eq!(
+        ask(200, "1", &[("A", 9), ("B", 1)]).await,
+        ReserveOutcome::Over
+    );
+    assert_eq!(
+        ask(100, "1", &[("A", 9), ("B", 1)]).await,
+        ReserveOutcome::Limit
+    );
+    assert_eq!(
+        ask(100, "1", &[("A", 2), ("B", 1)]).await,
+        ReserveOutcome::SoldOut
+    );
+    assert_eq!(
+        ask(100, "1", &[("A", 1), ("NONE", 1)]).await,
+        ReserveOutcome::NoGate
+    );
+    assert_eq!(ask(199, "1", &[("A", 2)]).await, ReserveOutcome::Ok);
+    assert_eq!(ask(199, "2", &[("A", 1)]).await, ReserveOutcome::Limit);
+    test.done().await;
+}
+
+#[tokio::test]
+async fn a_release_gives_back_once_and_only_what_was_held() {
+    let test = TestGate::new().await;
+    let limited = Register {
+        per_customer_limit: Some(5),
+        ..register("A", 1, 10)
+    };
+    test.gate.put_registers(SHARD, &[limited]).await.unwrap();
+    let one = hold("1", "c", &[("A", 2)]);
+    let never = hold("2", "c", &[("A", 3)]);
+    test.gate
+        .reserve(SHARD, 0, std::slice::from_ref(&one))
+        .await;
+    let outcomes = test
+        .gate
+        .release(SHARD, &[never.clone(), one.clone(), one.clone()], &[])
+        .await
+        .unwrap();
+    assert_eq!(
+        outcomes,
+        [
+            SettleOutcome::Absent,
+            SettleOutcome::Done,
+            SettleOutcome::Absent
+        ]
+    );
+    let outcomes = test.gate.release(SHARD, &[one, never], &[]).await.unwrap();
+    assert_eq!(outcomes, [SettleOutcome::Absent, SettleOutcome::Absent]);
+    let snapshot = test.gate.snapshot(SHARD).await.unwrap();
+    assert_eq!(snapshot.gates[&sku("A")].held, 0);
+    assert!(snapshot.buyers.is_empty() && snapshot.holds.is_empty() && snapshot.due.is_empty());
+    test.done().await;
+}
+
+#[tokio::test]
+async fn a_commit_lowers_held_and_leaves_the_buyer_its_units() {
+    let test = TestGate::new().await;
+    let limited = Register {
+        per_customer_limit: Some(2),
+        ..register("A", 1, 10)
+    };
+    test.gate
+        .put_registers(SHARD, std::slice::from_ref(&limited))
+        .await
+        .unwrap();
+    let one = hold("1", "c", &[("A", 2)]);
+    test.gate
+        .reserve(SHARD, 0, std::slice::from_ref(&one))
+        .await;
+    let sold = Register {
+        version: 2,
+        limit: 8,
+        ..limited
+    };
+    let outcomes = test.gate.commit(SHARD, &[one], &[sold]).await.unwrap();
+    assert_eq!(outcomes, [SettleOutcome::Done]);
+    let snapshot = test.gate.snapshot(SHARD).await.unwrap();
+    let row = snapshot.gates[&sku("A")];
+    assert_eq!((row.limit, row.version, row.held), (8, 2, 0));
+    assert_eq!(snapshot.buyers[&(sku("A"), buyer("c"))], 2);
+    let more = hold("2", "c", &[("A", 1)]);
+    assert_eq!(
+        test.gate.reserve(SHARD, 0, &[more]).await,
+        [ReserveOutcome::Limit]
+    );
+    test.done().await;
+}
+
+#[tokio::test]
+async fn the_higher_version_wins_whenever_it_comes() {
+    let test = TestGate::new().await;
+    let put = async |version, limit| {
+        test.gate
+            .put_registers(SHARD, &[register("A", version, limit)])
+            .await
+            .unwrap()[0]
+    };
+    assert_eq!(put(5, 50).await, RegisterOutcome::Set);
+    assert_eq!(put(4, 40).await, RegisterOutcome::Old);
+    assert_eq!(put(5, 55).await, RegisterOutcome::Old);
+    assert_eq!(put(6, 60).await, RegisterOutcome::Set);
+    let read = test
+        .gate
+        .read_gates(SHARD, &[sku("A"), sku("B")])
+        .await
+        .unwrap();
+    assert!(matches!(read[0], GateRead::Row(row) if row.limit == 60 && row.version == 6));
+    assert_eq!(read[1], GateRead::Missing);
+    test.done().await;
+}
+
+#[tokio::test]
+async fn stored_lines_win_over_those_the_caller_names() {
+    let test = TestGate::new().await;
+    test.gate
+        .put_registers(SHARD, &["A", "B", "C"].map(|name| register(name, 1, 10)))
+        .await
+        .unwrap();
+    let stored = hold("k", "c", &[("A", 2), ("B", 3)]);
+    let named = hold("k", "c", &[("C", 9)]);
+    test.gate
+        .reserve(SHARD, 0, std::slice::from_ref(&stored))
+        .await;
+    let kept = test
+        .gate
+        .keep(SHARD, std::slice::from_ref(&named), &[], NEXT)
+        .await
+        .unwrap();
+    assert_eq!(kept, [KeepOutcome::Replaced]);
+    let held = async |name: &str| test.gate.snapshot(SHARD).await.unwrap().gates[&sku(name)].held;
+    assert_eq!(
+        (held("A").await, held("B").await, held("C").await),
+        (0, 0, 9)
+    );
+    assert_eq!(
+        test.gate
+            .commit(SHARD, std::slice::from_ref(&stored), &[])
+            .await
+            .unwrap(),
+        [SettleOutcome::Done]
+    );
+    assert_eq!(
+        (held("A").await, held("B").await, held("C").await),
+        (0, 0, 0)
+    );
+    test.done().await;
+}
+
+#[tokio::test]
+async fn keep_holds_what_was_decided_even_beyond_the_limit() {
+    let test = TestGate::new().await;
+    test.gate
+        .put_registers(SHARD, &[register("A", 1, 1)])
+        .await
+        .unwrap();
+    let holds = [hold("1", "c", &[("A", 2)]), hold("2", "c", &[("A", 2)])];
+    let outcomes = test.gate.keep(SHARD, &holds, &[], NEXT).await.unwrap();
+    assert_eq!(outcomes, [KeepOutcome::Added, KeepOutcome::Added]);
+    let outcomes = test.gate.keep(SHARD, &holds, &[], NEXT).await.unwrap();
+    assert_eq!(outcomes, [KeepOutcome::Kept, KeepOutcome::Kept]);
+    assert_eq!(
+        test.gate.snapshot(SHARD).await.unwrap().gates[&sku("A")].held,
+        4
+    );
+    let more = hold("3", "c", &[("A", 1)]);
+    assert_eq!(
+        test.gate.reserve(SHARD, 0, &[more]).await,
+        [ReserveOutcome::SoldOut]
+    );
+    test.done().await;
+}
+
+#[tokio::test]
+async fn sync_does_what_each_state_asks_for() {
+    let test = TestGate::new().await;
+    test.gate
+        .put_registers(SHARD, &[register("A", 1, 100)])
+        .await
+        .unwrap();
+    let holds: Vec<_> = (0..4)
+        .map(|n| hold(&format!("{n}"), "c", &[("A", 1)]))
+        .collect();
+    test.gate.reserve(SHARD, 0, &holds[..3]).await;
+    let states = [
+        HoldState::Live,
+        HoldState::Committed,
+        HoldState::Released,
+        HoldState::Live,
+    ];
+    let views: Vec<_> = holds
+        .iter()
+        .zip(states)
+        .map(|(hold, state)| HoldView {
+            hold: hold.clone(),
+            state,
+        })
+        .collect();
+    let report = test
+        .gate
+        .sync(SHARD, &views, &[register("A", 2, 99), register("B", 1, 7)])
+        .await
+        .unwrap();
+    assert_eq!(
+        report,
+        SyncReport {
+            added: 1,
+            kept: 1,
+            ended: 2,
+            ..SyncReport::default()
+        }
+    );
+    let snapshot = test.gate.snapshot(SHARD).await.unwrap();
+    let row = snapshot.gates[&sku("A")];
+    assert_eq!(
+        (row.limit, row.held, snapshot.gates[&sku("B")].limit),
+        (99, 2, 7)
+    );
+    let again = test.gate.sync(SHARD, &views, &[]).await.unwrap();
+    assert_eq!(
+        again,
+        SyncReport {
+            kept: 2,
+            absent: 2,
+            ..SyncReport::default()
+        }
+    );
+    test.done().await;
+}
+
+#[tokio::test]
+async fn what_is_due_is_returned_and_what_is_gone_is_taken_off() {
+    let mut test = TestGate::new().await;
+    test.gate
+        .put_registers(SHARD, &[register("A", 1, 100)])
+        .await
+        .unwrap();
+    let names = ["due", "later", "gone", "broken"];
+    let holds = names.map(|key| hold(key, "c", &[("A", 1)]));
+    test.gate.reserve(SHARD, 0, &holds).await;
+    assert_eq!(
+        test.gate.due(SHARD, 10).await.unwrap(),
+        [],
+        "nothing is due for five seconds"
+    );
+    let key = test.key("due");
+    for (score, hold) in [("1", &holds[0]), ("2", &holds[2]), ("3", &holds[3])] {
+        test.run("ZADD", &[&key, score, &hold.hold_id.to_string()])
+            .await;
+    }
+    test.run("ZADD", &[&key, "0", "no hold id"]).await;
+    let stored = test.key("holds");
+    test.run("HDEL", &[&stored, &holds[2].hold_id.to_string()])
+        .await;
+    test.run("HSET", &[&stored, &holds[3].hold_id.to_string(), "broken"])
+        .await;
+
+    let due = test.gate.due(SHARD, 10).await.unwrap();
+    assert_eq!(due.len(), 2);
+    assert!(matches!(&due[0].state, DueState::Held(stored) if stored.hold == holds[0]));
+    assert_eq!(due[1].state, DueState::Damaged);
+    let left = test.gate.snapshot(SHARD).await.unwrap().due;
+    assert_eq!(
+        left.len(),
+        3,
+        "the absent hold and the stray member are gone: {left:?}"
+    );
+    test.gate.keep(SHARD, &holds[..1], &[], NEXT).await.unwrap();
+    assert_eq!(
+        test.gate.due(SHARD, 10).await.unwrap(),
+        [],
+        "all are put off"
+    );
+    test.done().await;
+}
+
+#[tokio::test]
+async fn a_repeat_puts_the_first_question_off() {
+    let mut test = TestGate::new().await;
+    test.gate
+        .put_registers(SHARD, &[register("A", 1, 100)])
+        .await
+        .unwrap();
+    let one = hold("1", "c", &[("A", 1)]);
+    test.gate
+        .reserve(SHARD, 0, std::slice::from_ref(&one))
+        .await;
+    let key = test.key("due");
+    test.run("ZADD", &[&key, "1", &one.hold_id.to_string()])
+        .await;
+    test.gate
+        .reserve(SHARD, 0, std::slice::from_ref(&one))
+        .await;
+    assert_eq!(test.gate.due(SHARD, 10).await.unwrap(), []);
+    test.gate
+        .keep(SHARD, std::slice::from_ref(&one), &[], NEXT)
+        .await
+        .unwrap();
+    let kept = test.gate.snapshot(SHARD).await.unwrap().due;
+    test.gate.reserve(SHARD, 0, &[one]).await;
+    assert_eq!(
+        test.gate.snapshot(SHARD).await.unwrap().due,
+        kept,
+        "never sooner than it was"
+    );
+    test.done().await;
+}
+
+#[tokio::test]
+async fn buyers_are_corrected_only_from_what_was_seen() {
+    let test = TestGate::new().await;
+    let limited = Register {
+        per_customer_limit: Some(3),
+        ..register("A", 1, 10)
+    };
+    test.gate.put_registers(SHARD, &[limited]).await.unwrap();
+    let correct = async |seen, units| {
+        let change = [BuyerUnits {
+            buyer: buyer("c"),
+            seen,
+            units,
+        }];
+        test.gate
+            .correct_buyers(SHARD, &sku("A"), &change)
+            .await
+            .unwrap()[0]
+    };
+    assert_eq!(correct(1, 2).await, BuyersOutcome::Changed);
+    assert_eq!(correct(0, 2).await, BuyersOutcome::Set);
+    let two = hold("1", "c", &[("A", 2)]);
+    assert_eq!(
+        test.gate.reserve(SHARD, 0, &[two]).await,
+        [ReserveOutcome::Limit]
+    );
+    assert_eq!(
+        test.gate.read_buyers(SHARD, &sku("A")).await.unwrap()[&buyer("c")],
+        2
+    );
+    assert_eq!(correct(2, 0).await, BuyersOutcome::Set);
+    assert!(
+        test.gate
+            .read_buyers(SHARD, &sku("A"))
+            .await
+            .unwrap()
+            .is_empty()
+    );
+    test.done().await;
+}
+
+#[tokio::test]
+async fn what_the_scripts_cannot_hold_is_refused_before_it_is_sent() {
+    let test = TestGate::new().await;
+    for limit in [-1, 1_000_000_000_000_000, i64::MAX] {
+        assert!(
+            test.gate
+                .put_registers(SHARD, &[register("A", 1, limit)])
+                .await
+                .is_err()
+        );
+    }
+    let unsorted = hold("1", "c", &[("B", 1), ("A", 1)]);
+    let empty = hold("2", "c", &[]);
+    for bad in [unsorted, empty] {
+        assert!(
+            test.gate
+                .keep(SHARD, std::slice::from_ref(&bad), &[], NEXT)
+                .await
+                .is_err()
+        );
+        assert_eq!(
+            test.gate.reserve(SHARD, 0, &[bad]).await,
+            [ReserveOutcome::NoGate]
+        );
+    }
+    test.done().await;
+}
