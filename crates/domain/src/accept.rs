@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use contracts::{
-    HoldId, Line, Money, OrderId, PaymentMethod, Sku, Timestamp, events::PricedLine,
-};
+use contracts::{HoldId, Line, Money, OrderId, PaymentMethod, Sku, Timestamp, events::PricedLine};
 
 use crate::gate::{Buyer, Shard};
 
@@ -55,7 +53,10 @@ pub enum Refusal {
     /// The buyer would have more than one buyer may.
     PurchaseLimit { sku: Sku },
     /// Its sale opens later.
-    NotOpen { sku: Sku, opens_at: Option<Timestamp> },
+    NotOpen {
+        sku: Sku,
+        opens_at: Option<Timestamp>,
+    },
     /// Its sale has ended.
     SaleOver { sku: Sku },
     /// No such SKU.
@@ -131,19 +132,25 @@ fn decide(
 ) -> Result<Accepted, Refusal> {
     let mut found = Vec::with_capacity(request.lines.len());
     for line in &request.lines {
-        let view =
-            skus.get(&line.sku).ok_or_else(|| Refusal::UnknownSku { sku: line.sku.clone() })?;
+        let view = skus.get(&line.sku).ok_or_else(|| Refusal::UnknownSku {
+            sku: line.sku.clone(),
+        })?;
         found.push((line, view));
     }
     let accepted = price(&found)?;
     for (line, view) in &found {
         if view.opens_at.is_some_and(|opens_at| now < opens_at) {
-            return Err(Refusal::NotOpen { sku: line.sku.clone(), opens_at: view.opens_at });
+            return Err(Refusal::NotOpen {
+                sku: line.sku.clone(),
+                opens_at: view.opens_at,
+            });
         }
     }
     for (line, view) in &found {
         if view.closes_at.is_some_and(|closes_at| now >= closes_at) {
-            return Err(Refusal::SaleOver { sku: line.sku.clone() });
+            return Err(Refusal::SaleOver {
+                sku: line.sku.clone(),
+            });
         }
     }
     for (line, view) in &found {
@@ -152,14 +159,18 @@ fn decide(
             let before = buyers.get(&key).copied().unwrap_or(0)
                 + plan.bought.get(&key).copied().unwrap_or(0);
             if before + i64::from(line.quantity.get()) > limit {
-                return Err(Refusal::PurchaseLimit { sku: line.sku.clone() });
+                return Err(Refusal::PurchaseLimit {
+                    sku: line.sku.clone(),
+                });
             }
         }
     }
     for (line, view) in &found {
         let taken = plan.taken.get(&line.sku).copied().unwrap_or(0);
         if view.available - taken < i64::from(line.quantity.get()) {
-            return Err(Refusal::SoldOut { sku: line.sku.clone() });
+            return Err(Refusal::SoldOut {
+                sku: line.sku.clone(),
+            });
         }
     }
     Ok(accepted)
@@ -183,15 +194,25 @@ fn price(found: &[(&Line, &SkuView)]) -> Result<Accepted, Refusal> {
         });
     }
     let total = total.ok_or(Refusal::Total)?;
-    Ok(Accepted { lines, total, ttl_seconds })
+    Ok(Accepted {
+        lines,
+        total,
+        ttl_seconds,
+    })
 }
 
 fn take(request: &OrderRequest, skus: &BTreeMap<Sku, SkuView>, plan: &mut Plan) {
     for line in &request.lines {
         let units = i64::from(line.quantity.get());
         *plan.taken.entry(line.sku.clone()).or_insert(0) += units;
-        if skus.get(&line.sku).is_some_and(|view| view.per_customer_limit.is_some()) {
-            *plan.bought.entry((line.sku.clone(), request.buyer.clone())).or_insert(0) += units;
+        if skus
+            .get(&line.sku)
+            .is_some_and(|view| view.per_customer_limit.is_some())
+        {
+            *plan
+                .bought
+                .entry((line.sku.clone(), request.buyer.clone()))
+                .or_insert(0) += units;
         }
     }
 }

@@ -7,8 +7,6 @@ pub mod gate;
 pub mod order;
 pub mod settlement;
 
-pub use accept::{
-    Accepted, BuyerView, Decision, OrderRequest, Plan, Refusal, SkuView, plan_batch,
-};
+pub use accept::{Accepted, BuyerView, Decision, OrderRequest, Plan, Refusal, SkuView, plan_batch};
 pub use gate::{Buyer, Hold, HoldState, HoldView, Register, Shard};
 pub use order::{EndReason, OrderStatus, Transition, Trigger};

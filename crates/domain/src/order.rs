@@ -17,7 +17,12 @@ pub enum OrderStatus {
 
 impl OrderStatus {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Reserved, Self::Confirmed, Self::Canceled, Self::Expired];
+    pub const ALL: [Self; 4] = [
+        Self::Reserved,
+        Self::Confirmed,
+        Self::Canceled,
+        Self::Expired,
+    ];
 
     /// The word in the database and in the API.
     #[must_use]
@@ -67,8 +72,12 @@ pub enum Trigger {
 
 impl Trigger {
     /// All of them.
-    pub const ALL: [Self; 4] =
-        [Self::PaymentCompleted, Self::PaymentFailed, Self::CancelRequested, Self::DeadlinePassed];
+    pub const ALL: [Self; 4] = [
+        Self::PaymentCompleted,
+        Self::PaymentFailed,
+        Self::CancelRequested,
+        Self::DeadlinePassed,
+    ];
 }
 
 /// What a trigger does to an order.

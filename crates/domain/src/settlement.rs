@@ -22,8 +22,8 @@ pub enum OrderView {
 }
 
 impl OrderView {
-    /// The view of a known order. A confirmed order without an applied payment is a broken
-    /// invariant; it is treated as confirmed by another, so that no money is applied twice.
+    /// The view of a known order. `None` for a confirmed order without an applied payment: a broken
+    /// invariant (I5, I26); no payment may be applied to it.
     #[must_use]
     pub fn of(status: OrderStatus, applied: Option<PaymentId>) -> Option<Self> {
         match (status, applied) {
@@ -50,8 +50,12 @@ pub enum News {
 
 impl News {
     /// All of them.
-    pub const ALL: [Self; 4] =
-        [Self::CompletedRight, Self::CompletedWrong, Self::FailedFinal, Self::FailedNotFinal];
+    pub const ALL: [Self; 4] = [
+        Self::CompletedRight,
+        Self::CompletedWrong,
+        Self::FailedFinal,
+        Self::FailedNotFinal,
+    ];
 }
 
 /// What is done about it. Every outcome but [`Action::DeadLetter`] also records the payment.

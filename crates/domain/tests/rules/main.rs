@@ -1,0 +1,7 @@
+//! The rules as tables to read, and what must hold of any batch.
+
+mod accept;
+mod accept_any;
+mod batch;
+mod order;
+mod settlement;
