@@ -1,12 +1,15 @@
 -- The units. Narrow and hot: one row per SKU, locked late and sorted by every accept, settlement
 -- and expiry. available = on_hand - held - sold. version rises with every commit, release,
 -- adjustment and change of the catalogue, not with the accept: it orders what the gate is told.
+-- limited = the SKU has a per-customer limit, said here so that it is known under the lock: the
+-- catalogue joined to a locked row is as old as the statement, however long it waited.
 create table stock (
     sku     text collate "C" not null,
     on_hand bigint           not null,
     held    bigint           not null default 0,
     sold    bigint           not null default 0,
     version bigint           not null default 1,
+    limited boolean          not null default false,
     constraint stock_pk primary key (sku),
     constraint stock_sku_known foreign key (sku) references skus (sku),
     constraint stock_held_not_negative check (held >= 0),

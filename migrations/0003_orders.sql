@@ -14,6 +14,8 @@ create table idempotency (
     constraint idempotency_one_answer check ((order_id is null) <> (rejected is null)),
     constraint idempotency_rejected_by_kafka check (rejected is null or by_kafka)
 );
+-- For the pruner: rows come in time order, so a range index of a few pages finds the old ones.
+create index idempotency_by_time on idempotency using brin (created_at) with (pages_per_range = 32);
 comment on table idempotency is
     'One row per used key; its primary key decides between twins. Written by the accept. Pruned 25 h after the order ended.';
 

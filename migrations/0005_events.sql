@@ -107,6 +107,7 @@ create table inbox (
     at       timestamptz      not null default clock_timestamp(),
     constraint inbox_pk primary key (consumer, source, event_id)
 );
+create index inbox_by_time on inbox using brin (at) with (pages_per_range = 32);
 comment on table inbox is
     'Events that a consumer has handled. Rows outlive the topic''s retention and the redrive horizon.';
 
@@ -127,6 +128,7 @@ create table dead_letters (
     class          text             not null,
     attempts       integer          not null,
     first_seen     timestamptz      not null,
+    dlq_topic      text collate "C" not null,
     at             timestamptz      not null default clock_timestamp(),
     state          text             not null default 'OPEN',
     constraint dead_letters_pk primary key (id),

@@ -1,10 +1,16 @@
 //! Units that a buyer holds and owns, of SKUs with a per-customer limit only (invariant I9). A SKU
 //! without a limit has no rows.
 
+use std::collections::BTreeSet;
+
 use contracts::Sku;
 use domain::{Buyer, BuyerView};
 
-use crate::{Store, Tx, error::Result};
+use crate::{
+    Store, Tx,
+    error::{Doing, Result, expect_rows},
+    text::{self, BuyerColumns},
+};
 
 /// Locks the rows of these buyers, sorted, inserting those that are missing. Comes before the
 /// lock of stock.
@@ -12,8 +18,79 @@ use crate::{Store, Tx, error::Result};
 /// # Errors
 /// 55P03 when another transaction holds one for too long.
 pub async fn lock(tx: &mut Tx, keys: &[(Sku, Buyer)]) -> Result<BuyerView> {
-    let _ = (tx, keys);
-    todo!()
+    let keys: BTreeSet<(Sku, Buyer)> = keys.iter().cloned().collect();
+    if keys.is_empty() {
+        return Ok(BuyerView::new());
+    }
+    insert_missing(tx, &keys).await?;
+    lock_existing(tx, &keys).await
+}
+
+async fn insert_missing(tx: &mut Tx, keys: &BTreeSet<(Sku, Buyer)>) -> Result<()> {
+    let columns = BuyerColumns::of(keys.iter());
+    // By ordinality: Rust has sorted, and the arrays' own collation would sort otherwise.
+    sqlx::query!(
+        "insert into buyer_units (sku, shop, customer_id, units)
+         select k.sku, k.shop, k.customer_id, 0
+         from unnest($1::text[], $2::text[], $3::text[])
+                  with ordinality as k (sku, shop, customer_id, position)
+         order by k.position
+         on conflict do nothing",
+        &columns.skus as &[&str],
+        &columns.shops as &[&str],
+        &columns.customers as &[&str],
+    )
+    .execute(&mut **tx)
+    .await
+    .doing("insert buyers")
+    .map(|_| ())
+}
+
+/// Locks those rows that are there, sorted.
+pub(crate) async fn lock_existing(tx: &mut Tx, keys: &BTreeSet<(Sku, Buyer)>) -> Result<BuyerView> {
+    let columns = BuyerColumns::of(keys.iter());
+    let rows = sqlx::query!(
+        "select b.sku, b.shop, b.customer_id, b.units
+         from buyer_units b
+         where (b.sku, b.shop, b.customer_id) in
+               (select k.sku, k.shop, k.customer_id
+                from unnest($1::text[], $2::text[], $3::text[]) as k (sku, shop, customer_id))
+         order by b.sku, b.shop, b.customer_id
+         for no key update of b",
+        &columns.skus as &[&str],
+        &columns.shops as &[&str],
+        &columns.customers as &[&str],
+    )
+    .fetch_all(&mut **tx)
+    .await
+    .doing("lock buyers")?;
+    rows.into_iter()
+        .map(|row| {
+            let buyer = text::buyer(&row.shop, &row.customer_id)?;
+            Ok(((text::sku(&row.sku)?, buyer), row.units))
+        })
+        .collect()
+}
+
+/// Writes the units of rows that this transaction has locked, with absolute values.
+pub(crate) async fn write(tx: &mut Tx, units: &BuyerView) -> Result<()> {
+    let columns = BuyerColumns::of(units.keys());
+    let values: Vec<i64> = units.values().copied().collect();
+    let done = sqlx::query!(
+        "insert into buyer_units (sku, shop, customer_id, units)
+         select k.sku, k.shop, k.customer_id, k.units
+         from unnest($1::text[], $2::text[], $3::text[], $4::bigint[])
+                  as k (sku, shop, customer_id, units)
+         on conflict (sku, shop, customer_id) do update set units = excluded.units",
+        &columns.skus as &[&str],
+        &columns.shops as &[&str],
+        &columns.customers as &[&str],
+        &values,
+    )
+    .execute(&mut **tx)
+    .await
+    .doing("write buyers' units")?;
+    expect_rows("write buyers' units", units.len(), done.rows_affected())
 }
 
 /// Adds units to rows that this transaction has locked: `bought` of the plan.
@@ -21,8 +98,26 @@ pub async fn lock(tx: &mut Tx, keys: &[(Sku, Buyer)]) -> Result<BuyerView> {
 /// # Errors
 /// No answer.
 pub async fn add(tx: &mut Tx, bought: &BuyerView) -> Result<()> {
-    let _ = (tx, bought);
-    todo!()
+    if bought.is_empty() {
+        return Ok(());
+    }
+    let columns = BuyerColumns::of(bought.keys());
+    let values: Vec<i64> = bought.values().copied().collect();
+    let done = sqlx::query!(
+        "insert into buyer_units as b (sku, shop, customer_id, units)
+         select k.sku, k.shop, k.customer_id, k.units
+         from unnest($1::text[], $2::text[], $3::text[], $4::bigint[])
+                  as k (sku, shop, customer_id, units)
+         on conflict (sku, shop, customer_id) do update set units = b.units + excluded.units",
+        &columns.skus as &[&str],
+        &columns.shops as &[&str],
+        &columns.customers as &[&str],
+        &values,
+    )
+    .execute(&mut **tx)
+    .await
+    .doing("add buyers' units")?;
+    expect_rows("add buyers' units", bought.len(), done.rows_affected())
 }
 
 /// Buyers of one SKU with their units (more than none), in order, after `after`, at most `limit`.
@@ -35,8 +130,27 @@ pub async fn page(
     after: Option<&Buyer>,
     limit: i64,
 ) -> Result<Vec<(Buyer, i64)>> {
-    let _ = (store, sku, after, limit);
-    todo!()
+    let (shop, customer) = after.map_or(("", ""), |buyer| {
+        (buyer.shop.as_str(), buyer.customer.as_str())
+    });
+    let mut conn = store.conn().await?;
+    let rows = sqlx::query!(
+        "select shop, customer_id, units
+         from buyer_units
+         where sku = $1 and (shop, customer_id) > ($2, $3) and units > 0
+         order by shop, customer_id
+         limit $4",
+        sku.as_str(),
+        shop,
+        customer,
+        limit,
+    )
+    .fetch_all(&mut *conn)
+    .await
+    .doing("page buyers")?;
+    rows.into_iter()
+        .map(|row| Ok((text::buyer(&row.shop, &row.customer_id)?, row.units)))
+        .collect()
 }
 
 /// The units of some buyers; those without a row are absent.
@@ -44,6 +158,25 @@ pub async fn page(
 /// # Errors
 /// No answer.
 pub async fn find(store: &Store, keys: &[(Sku, Buyer)]) -> Result<BuyerView> {
-    let _ = (store, keys);
-    todo!()
+    let columns = BuyerColumns::of(keys.iter());
+    let mut conn = store.conn().await?;
+    let rows = sqlx::query!(
+        "select b.sku, b.shop, b.customer_id, b.units
+         from buyer_units b
+         where (b.sku, b.shop, b.customer_id) in
+               (select k.sku, k.shop, k.customer_id
+                from unnest($1::text[], $2::text[], $3::text[]) as k (sku, shop, customer_id))",
+        &columns.skus as &[&str],
+        &columns.shops as &[&str],
+        &columns.customers as &[&str],
+    )
+    .fetch_all(&mut *conn)
+    .await
+    .doing("find buyers")?;
+    rows.into_iter()
+        .map(|row| {
+            let buyer = text::buyer(&row.shop, &row.customer_id)?;
+            Ok(((text::sku(&row.sku)?, buyer), row.units))
+        })
+        .collect()
 }

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use crate::{Conn, error::Result};
+use crate::{
+    Conn,
+    error::{Doing, Result},
+};
 
 /// A name and how long ago it was heard of.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,8 +21,15 @@ pub struct Heartbeat {
 /// # Errors
 /// No answer.
 pub async fn beat(conn: &mut Conn, name: &str) -> Result<()> {
-    let _ = (conn, name);
-    todo!()
+    sqlx::query!(
+        "insert into heartbeats (name) values ($1)
+         on conflict (name) do update set at = clock_timestamp()",
+        name,
+    )
+    .execute(conn)
+    .await
+    .doing("renew a heartbeat")
+    .map(|_| ())
 }
 
 /// All heartbeats, by name.
@@ -27,6 +37,18 @@ pub async fn beat(conn: &mut Conn, name: &str) -> Result<()> {
 /// # Errors
 /// No answer.
 pub async fn all(conn: &mut Conn) -> Result<Vec<Heartbeat>> {
-    let _ = conn;
-    todo!()
+    let rows = sqlx::query!(
+        r#"select name, extract(epoch from clock_timestamp() - at)::double precision as "age!"
+           from heartbeats order by name"#
+    )
+    .fetch_all(conn)
+    .await
+    .doing("read heartbeats")?;
+    Ok(rows
+        .into_iter()
+        .map(|row| Heartbeat {
+            name: row.name,
+            age: Duration::try_from_secs_f64(row.age).unwrap_or_default(),
+        })
+        .collect())
 }

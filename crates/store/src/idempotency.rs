@@ -4,8 +4,20 @@
 use std::collections::HashMap;
 
 use contracts::{Code, HoldId, OrderId, Timestamp};
+use uuid::Uuid;
 
-use crate::{Conn, Tx, error::Result};
+use crate::{
+    Conn, Tx,
+    error::{Doing, Result, StoreError, expect_rows},
+    text::{self, uuids},
+};
+
+/// [`domain::deadline::KEY_LIVES_HOURS`], as SQL takes it.
+const KEY_LIVES_HOURS: i32 = 25;
+const _: () = assert!(KEY_LIVES_HOURS as i64 == domain::deadline::KEY_LIVES_HOURS);
+
+/// Keys of requests by Kafka outlive the topic's retention.
+const KAFKA_KEY_LIVES_DAYS: i32 = 30;
 
 /// A key that is to be taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,8 +61,29 @@ pub enum Answer {
 /// # Errors
 /// 55P03 when a twin takes longer: run the batch again.
 pub async fn claim(tx: &mut Tx, claims: &[Claim], by_kafka: bool) -> Result<Vec<HoldId>> {
-    let _ = (tx, claims, by_kafka);
-    todo!()
+    let holds: Vec<Uuid> = claims.iter().map(|claim| claim.hold_id.0).collect();
+    let fingerprints: Vec<&[u8]> = claims.iter().map(|claim| &claim.fingerprint[..]).collect();
+    let orders: Vec<Uuid> = claims.iter().map(|claim| claim.order_id.0).collect();
+    let deadlines: Vec<Timestamp> = claims.iter().map(|claim| claim.deadline).collect();
+    let taken = sqlx::query_scalar!(
+        "insert into idempotency (hold_id, fingerprint, order_id, by_kafka)
+         select c.hold_id, c.fingerprint, c.order_id, $5
+         from unnest($1::uuid[], $2::bytea[], $3::uuid[], $4::timestamptz[])
+                  as c (hold_id, fingerprint, order_id, deadline)
+         where c.deadline > clock_timestamp()
+         order by c.hold_id
+         on conflict do nothing
+         returning hold_id",
+        &holds,
+        &fingerprints as &[&[u8]],
+        &orders,
+        &deadlines,
+        by_kafka,
+    )
+    .fetch_all(&mut **tx)
+    .await
+    .doing("claim keys")?;
+    Ok(taken.into_iter().map(HoldId).collect())
 }
 
 /// What keys stand for; a key without a row is absent.
@@ -58,8 +91,40 @@ pub async fn claim(tx: &mut Tx, claims: &[Claim], by_kafka: bool) -> Result<Vec<
 /// # Errors
 /// No answer.
 pub async fn find(conn: &mut Conn, holds: &[HoldId]) -> Result<HashMap<HoldId, KeyRow>> {
-    let _ = (conn, holds);
-    todo!()
+    let rows = sqlx::query!(
+        "select hold_id, fingerprint, order_id, rejected, detail
+         from idempotency where hold_id = any($1)",
+        &uuids(holds),
+    )
+    .fetch_all(conn)
+    .await
+    .doing("look keys up")?;
+    rows.into_iter()
+        .map(|row| {
+            let answer = match (row.order_id, row.rejected) {
+                (Some(id), _) => Answer::Accepted(OrderId(id)),
+                (None, slug) => {
+                    let slug = slug.unwrap_or_default();
+                    let code = Code::parse(&slug).ok_or(StoreError::Malformed {
+                        column: "idempotency.rejected",
+                        value: slug,
+                    })?;
+                    Answer::Rejected {
+                        code,
+                        detail: row.detail.unwrap_or_default(),
+                    }
+                }
+            };
+            let fingerprint = text::fingerprint(&row.fingerprint)?;
+            Ok((
+                HoldId(row.hold_id),
+                KeyRow {
+                    fingerprint,
+                    answer,
+                },
+            ))
+        })
+        .collect()
 }
 
 /// Gives keys back that this transaction has taken: a refusal stores nothing.
@@ -68,8 +133,14 @@ pub async fn find(conn: &mut Conn, holds: &[HoldId]) -> Result<HashMap<HoldId, K
 /// # Errors
 /// A row was not there.
 pub async fn unclaim(tx: &mut Tx, holds: &[HoldId]) -> Result<()> {
-    let _ = (tx, holds);
-    todo!()
+    let done = sqlx::query!(
+        "delete from idempotency where hold_id = any($1)",
+        &uuids(holds)
+    )
+    .execute(&mut **tx)
+    .await
+    .doing("give keys back")?;
+    expect_rows("give keys back", holds.len(), done.rows_affected())
 }
 
 /// Turns keys that this transaction has taken by Kafka into stored refusals.
@@ -77,8 +148,26 @@ pub async fn unclaim(tx: &mut Tx, holds: &[HoldId]) -> Result<()> {
 /// # Errors
 /// A row was not there, or was not taken by Kafka.
 pub async fn reject(tx: &mut Tx, refusals: &[(HoldId, Code, String)]) -> Result<()> {
-    let _ = (tx, refusals);
-    todo!()
+    let holds: Vec<Uuid> = refusals.iter().map(|(hold, _, _)| hold.0).collect();
+    let codes: Vec<&str> = refusals.iter().map(|(_, code, _)| code.as_str()).collect();
+    let details: Vec<&str> = refusals
+        .iter()
+        .map(|(_, _, detail)| detail.as_str())
+        .collect();
+    let done = sqlx::query!(
+        "update idempotency
+         set order_id = null,
+             rejected = ($2::text[])[array_position($1::uuid[], hold_id)],
+             detail   = ($3::text[])[array_position($1::uuid[], hold_id)]
+         where hold_id = any($1) and by_kafka",
+        &holds,
+        &codes as &[&str],
+        &details as &[&str],
+    )
+    .execute(&mut **tx)
+    .await
+    .doing("store refusals")?;
+    expect_rows("store refusals", holds.len(), done.rows_affected())
 }
 
 /// Deletes at most `limit` rows whose order ended 25 h ago, never of a RESERVED one; rows of
@@ -87,6 +176,22 @@ pub async fn reject(tx: &mut Tx, refusals: &[(HoldId, Code, String)]) -> Result<
 /// # Errors
 /// No answer.
 pub async fn prune(conn: &mut Conn, limit: i64) -> Result<u64> {
-    let _ = (conn, limit);
-    todo!()
+    let done = sqlx::query!(
+        "delete from idempotency
+         where hold_id = any (array(
+             select i.hold_id
+             from idempotency i
+                      left join orders o on o.id = i.order_id
+             where i.created_at < now() - make_interval(hours => $2)
+               and (not i.by_kafka or i.created_at < now() - make_interval(days => $3))
+               and (o.id is null or o.ended_at < now() - make_interval(hours => $2))
+             limit $1))",
+        limit,
+        KEY_LIVES_HOURS,
+        KAFKA_KEY_LIVES_DAYS,
+    )
+    .execute(conn)
+    .await
+    .doing("prune keys")?;
+    Ok(done.rows_affected())
 }

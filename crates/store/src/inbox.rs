@@ -1,10 +1,13 @@
 //! Which events a consumer has handled. A row is written in the transaction of the event's effect.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use contracts::ConsumerName;
 
-use crate::{Conn, Tx, error::Result};
+use crate::{
+    Conn, Tx,
+    error::{Doing, Result},
+};
 
 /// An event: (`ce_source`, `ce_id`).
 pub type EventKey = (String, String);
@@ -18,8 +21,32 @@ pub async fn insert(
     consumer: ConsumerName,
     events: &[EventKey],
 ) -> Result<HashSet<EventKey>> {
-    let _ = (tx, consumer, events);
-    todo!()
+    let events: BTreeSet<&EventKey> = events.iter().collect();
+    let (sources, ids) = columns(events.iter().copied());
+    let rows = sqlx::query!(
+        "insert into inbox (consumer, source, event_id)
+         select $1, e.source, e.event_id
+         from unnest($2::text[], $3::text[]) with ordinality as e (source, event_id, position)
+         order by e.position
+         on conflict do nothing
+         returning source, event_id",
+        consumer.as_str(),
+        &sources as &[&str],
+        &ids as &[&str],
+    )
+    .fetch_all(&mut **tx)
+    .await
+    .doing("record events as handled")?;
+    Ok(rows
+        .into_iter()
+        .map(|row| (row.source, row.event_id))
+        .collect())
+}
+
+fn columns<'a>(events: impl Iterator<Item = &'a EventKey>) -> (Vec<&'a str>, Vec<&'a str>) {
+    events
+        .map(|(source, id)| (source.as_str(), id.as_str()))
+        .unzip()
 }
 
 /// Forgets events, so that they can be handled again by a redrive.
@@ -27,8 +54,21 @@ pub async fn insert(
 /// # Errors
 /// No answer.
 pub async fn forget(tx: &mut Tx, consumer: ConsumerName, events: &[EventKey]) -> Result<u64> {
-    let _ = (tx, consumer, events);
-    todo!()
+    let (sources, ids) = columns(events.iter());
+    let done = sqlx::query!(
+        "delete from inbox
+         where consumer = $1
+           and (source, event_id) in
+               (select e.source, e.event_id
+                from unnest($2::text[], $3::text[]) as e (source, event_id))",
+        consumer.as_str(),
+        &sources as &[&str],
+        &ids as &[&str],
+    )
+    .execute(&mut **tx)
+    .await
+    .doing("forget handled events")?;
+    Ok(done.rows_affected())
 }
 
 /// Deletes at most `limit` rows older than `age`; returns how many.
@@ -36,6 +76,16 @@ pub async fn forget(tx: &mut Tx, consumer: ConsumerName, events: &[EventKey]) ->
 /// # Errors
 /// No answer.
 pub async fn prune(conn: &mut Conn, age: std::time::Duration, limit: i64) -> Result<u64> {
-    let _ = (conn, age, limit);
-    todo!()
+    // By ctid: rows of the inbox are never updated, and a join by key would cost a sort.
+    let done = sqlx::query!(
+        "delete from inbox
+         where ctid = any (array(
+             select ctid from inbox where at < now() - make_interval(secs => $1) limit $2))",
+        age.as_secs_f64(),
+        limit,
+    )
+    .execute(conn)
+    .await
+    .doing("prune the inbox")?;
+    Ok(done.rows_affected())
 }

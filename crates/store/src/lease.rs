@@ -1,10 +1,21 @@
 //! Who leads: a session advisory lock on a connection of its own. A stopped process loses it after
 //! two seconds of silence, because the server ends the session (P8).
 
-use crate::{Conn, error::Result, pool::StoreOptions};
+use std::time::Duration;
+
+use sqlx::Connection;
+
+use crate::{
+    Conn,
+    error::{Doing, Result, StoreError},
+    pool::{StoreOptions, millis},
+};
 
 /// How often the holder must speak.
-pub const HEARTBEAT_EVERY: std::time::Duration = std::time::Duration::from_millis(500);
+pub const HEARTBEAT_EVERY: Duration = Duration::from_millis(500);
+
+/// After so much silence the server ends the session, and the lock is free.
+pub const SILENCE_MAX: Duration = Duration::from_secs(2);
 
 /// A lock that is held as long as its connection lives. Dropped, it is released.
 #[derive(Debug)]
@@ -18,8 +29,33 @@ impl Lease {
     /// # Errors
     /// No connection.
     pub async fn try_acquire(options: &StoreOptions, key: &str) -> Result<Option<Self>> {
-        let _ = (options, key);
-        todo!()
+        let options = StoreOptions {
+            application_name: format!("{} lease {key}", options.application_name),
+            statement_timeout: SILENCE_MAX,
+            idle_in_transaction_session_timeout: SILENCE_MAX,
+            ..options.clone()
+        };
+        let options = options
+            .connect_options()?
+            .options([("idle_session_timeout", millis(SILENCE_MAX))]);
+        let mut conn = bounded(Conn::connect_with(&options))
+            .await
+            .map_err(StoreError::Connect)?;
+        let taken = bounded(
+            sqlx::query_scalar!(
+                r#"select pg_try_advisory_lock(hashtextextended($1, 0)) as "taken!""#,
+                key,
+            )
+            .fetch_one(&mut conn),
+        )
+        .await
+        .doing("take a lease")?;
+        let lease = Self { conn };
+        if taken {
+            return Ok(Some(lease));
+        }
+        lease.release().await;
+        Ok(None)
     }
 
     /// The connection that holds the lock: what is written on it is written by the leader.
@@ -32,11 +68,27 @@ impl Lease {
     /// # Errors
     /// The lock is lost: end the leadership.
     pub async fn heartbeat(&mut self) -> Result<()> {
-        todo!()
+        bounded(sqlx::query_scalar!(r#"select 1 as "one!""#).fetch_one(&mut self.conn))
+            .await
+            .doing("keep a lease")
+            .map(|_| ())
     }
 
     /// Gives the lock back at once.
     pub async fn release(self) {
-        todo!()
+        // Should the farewell fail, the server ends the session: by the closed socket, or by its
+        // silence.
+        if let Err(error) = bounded(self.conn.close()).await {
+            tracing::debug!(%error, "a lease was not given back in order");
+        }
     }
+}
+
+/// A server that does not answer is one that has ended the session.
+async fn bounded<T>(
+    answer: impl Future<Output = std::result::Result<T, sqlx::Error>>,
+) -> std::result::Result<T, sqlx::Error> {
+    tokio::time::timeout(SILENCE_MAX, answer)
+        .await
+        .unwrap_or_else(|_| Err(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into())))
 }

@@ -12,7 +12,10 @@ use std::time::Duration;
 use contracts::{Timestamp, events::NewEvent};
 use uuid::Uuid;
 
-use crate::{Conn, Store, Tx, error::Result};
+use crate::{
+    Conn, Store, Tx,
+    error::{Doing, Result, expect_rows},
+};
 
 /// The type of a row that stands for a dead letter: `event_id` is the dead letter's id, `topic` the
 /// DLQ topic; key, value and headers are read with [`crate::dead_letters::get`].
@@ -57,8 +60,54 @@ pub struct Batch {
 /// # Errors
 /// No answer.
 pub async fn insert(tx: &mut Tx, events: &[NewEvent]) -> Result<()> {
-    let _ = (tx, events);
-    todo!()
+    if events.is_empty() {
+        return Ok(());
+    }
+    let text = |of: fn(&NewEvent) -> &str| events.iter().map(of).collect::<Vec<&str>>();
+    let done =
+        sqlx::query!(
+        "insert into outbox (event_id, topic, key, type, source, aggregate_version, data, headers)
+         select e.event_id, e.topic, e.key, e.type, e.source, e.version, e.data,
+                case when e.traceparent is not null
+                    then jsonb_build_object('traceparent', e.traceparent) end
+         from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[],
+                     $7::text[], $8::text[])
+                  with ordinality
+                  as e (event_id, topic, key, type, source, version, data, traceparent, position)
+         order by e.position",
+        &events.iter().map(|event| event.event_id).collect::<Vec<_>>(),
+        &text(|event| event.topic.as_str()) as &[&str],
+        &text(|event| event.key.as_str()) as &[&str],
+        &text(|event| event.event_type.as_str()) as &[&str],
+        &text(|event| event.source) as &[&str],
+        &events.iter().map(|event| event.aggregate_version).collect::<Vec<_>>(),
+        &text(|event| event.data.as_str()) as &[&str],
+        &events.iter().map(|event| event.traceparent.as_deref()).collect::<Vec<_>>()
+            as &[Option<&str>],
+    )
+        .execute(&mut **tx)
+        .await
+        .doing("write events to the outbox")?;
+    expect_rows(
+        "write events to the outbox",
+        events.len(),
+        done.rows_affected(),
+    )
+}
+
+/// Writes a row that stands for a dead letter: the relay copies the letter to `dlq_topic`.
+pub(crate) async fn insert_copy(tx: &mut Tx, letter: Uuid, dlq_topic: &str) -> Result<()> {
+    sqlx::query!(
+        "insert into outbox (event_id, topic, key, type, source, aggregate_version, data)
+         values ($1, $2, '', $3, '', 1, '')",
+        letter,
+        dlq_topic,
+        DEAD_LETTER,
+    )
+    .execute(&mut **tx)
+    .await
+    .doing("write a dead letter to the outbox")
+    .map(|_| ())
 }
 
 /// Rows above `high` (at most `limit`) and those of `gaps` that are there, of one snapshot.
@@ -66,8 +115,45 @@ pub async fn insert(tx: &mut Tx, events: &[NewEvent]) -> Result<()> {
 /// # Errors
 /// No answer.
 pub async fn read(conn: &mut Conn, high: i64, gaps: &[i64], limit: i64) -> Result<Batch> {
-    let _ = (conn, high, gaps, limit);
-    todo!()
+    // Two index scans of one snapshot: an `or` would scan from the first row.
+    let rows = sqlx::query!(
+        r#"select pg_snapshot_xmin(pg_current_snapshot())::text::bigint as "xmin!",
+                  o.id as "id?", o.event_id as "event_id?", o.topic as "topic?", o.key as "key?",
+                  o.type as "event_type?", o.source as "source?",
+                  o.aggregate_version as "aggregate_version?", o.data as "data?",
+                  o.headers as "headers?", o.at as "at?"
+           from (values (1)) as one
+                    left join (
+               (select * from outbox where id > $1 order by id limit $3)
+               union all
+               (select * from outbox where id = any($2))) o on true
+           order by o.id"#,
+        high,
+        gaps,
+        limit,
+    )
+    .fetch_all(conn)
+    .await
+    .doing("read the outbox")?;
+    let xmin = rows.first().map(|row| row.xmin).unwrap_or_default();
+    let rows = rows
+        .into_iter()
+        .filter_map(|row| {
+            Some(OutboxRow {
+                id: row.id?,
+                event_id: row.event_id?,
+                topic: row.topic?,
+                key: row.key?,
+                event_type: row.event_type?,
+                source: row.source?,
+                aggregate_version: row.aggregate_version?,
+                data: row.data?,
+                headers: row.headers,
+                at: row.at?,
+            })
+        })
+        .collect();
+    Ok(Batch { rows, xmin })
 }
 
 /// The xid of a transaction of its own, which has ended when this returns. Not to be called inside
@@ -76,8 +162,10 @@ pub async fn read(conn: &mut Conn, high: i64, gaps: &[i64], limit: i64) -> Resul
 /// # Errors
 /// No answer.
 pub async fn begin_fence(conn: &mut Conn) -> Result<i64> {
-    let _ = conn;
-    todo!()
+    sqlx::query_scalar!(r#"select pg_current_xact_id()::text::bigint as "xid!""#)
+        .fetch_one(conn)
+        .await
+        .doing("take a fence for gaps")
 }
 
 /// Where a new leader starts: everything up to it is acknowledged, parked or a closed gap.
@@ -85,17 +173,26 @@ pub async fn begin_fence(conn: &mut Conn) -> Result<i64> {
 /// # Errors
 /// No answer.
 pub async fn watermark(conn: &mut Conn) -> Result<i64> {
-    let _ = conn;
-    todo!()
+    sqlx::query_scalar!("select low from relay_watermark where name = 'outbox'")
+        .fetch_one(conn)
+        .await
+        .doing("read the watermark")
 }
 
 /// Moves the watermark forward; on the connection that holds the leader's lock.
 ///
 /// # Errors
-/// No answer.
+/// [`crate::StoreError::Mismatch`] when it is further already: another leader has moved it.
 pub async fn move_watermark(conn: &mut Conn, low: i64) -> Result<()> {
-    let _ = (conn, low);
-    todo!()
+    let done = sqlx::query!(
+        "update relay_watermark set low = $1, moved_at = clock_timestamp()
+         where name = 'outbox' and low <= $1",
+        low,
+    )
+    .execute(conn)
+    .await
+    .doing("move the watermark")?;
+    expect_rows("move the watermark", 1, done.rows_affected())
 }
 
 /// Sets a row aside that can never be sent.
@@ -103,8 +200,17 @@ pub async fn move_watermark(conn: &mut Conn, low: i64) -> Result<()> {
 /// # Errors
 /// No answer.
 pub async fn park(conn: &mut Conn, id: i64, event_id: Uuid, reason: &str) -> Result<()> {
-    let _ = (conn, id, event_id, reason);
-    todo!()
+    sqlx::query!(
+        "insert into parked_events (id, event_id, reason) values ($1, $2, $3)
+         on conflict do nothing",
+        id,
+        event_id,
+        reason,
+    )
+    .execute(conn)
+    .await
+    .doing("park an event")
+    .map(|_| ())
 }
 
 /// The age of the oldest row above the watermark; `None` when all is published.
@@ -112,8 +218,18 @@ pub async fn park(conn: &mut Conn, id: i64, event_id: Uuid, reason: &str) -> Res
 /// # Errors
 /// No answer.
 pub async fn oldest_unpublished_age(store: &Store) -> Result<Option<Duration>> {
-    let _ = store;
-    todo!()
+    let mut conn = store.conn().await?;
+    let age = sqlx::query_scalar!(
+        r#"select extract(epoch from clock_timestamp() - at)::double precision as "age!"
+           from outbox
+           where id > (select low from relay_watermark where name = 'outbox')
+           order by id
+           limit 1"#
+    )
+    .fetch_optional(&mut *conn)
+    .await
+    .doing("read the age of the outbox")?;
+    Ok(age.map(|seconds| Duration::try_from_secs_f64(seconds).unwrap_or_default()))
 }
 
 /// Makes partitions until `ahead` ids are covered; returns how many.
@@ -121,8 +237,10 @@ pub async fn oldest_unpublished_age(store: &Store) -> Result<Option<Duration>> {
 /// # Errors
 /// The role is not the owner.
 pub async fn make_partitions(conn: &mut Conn, ahead: i64) -> Result<i32> {
-    let _ = (conn, ahead);
-    todo!()
+    sqlx::query_scalar!(r#"select outbox_make_partitions($1) as "made!""#, ahead)
+        .fetch_one(conn)
+        .await
+        .doing("make outbox partitions")
 }
 
 /// Drops partitions that are wholly published and whose newest row is older than `age`; returns
@@ -131,6 +249,11 @@ pub async fn make_partitions(conn: &mut Conn, ahead: i64) -> Result<i32> {
 /// # Errors
 /// The role is not the owner.
 pub async fn drop_partitions(conn: &mut Conn, age: Duration) -> Result<i32> {
-    let _ = (conn, age);
-    todo!()
+    sqlx::query_scalar!(
+        r#"select outbox_drop_partitions(make_interval(secs => $1)) as "dropped!""#,
+        age.as_secs_f64(),
+    )
+    .fetch_one(conn)
+    .await
+    .doing("drop outbox partitions")
 }

@@ -1,7 +1,8 @@
 //! From columns to types that cannot be wrong, and back to arrays.
 
-use contracts::{Currency, CustomerId, Money, PaymentMethod, Quantity, Shop, Sku};
+use contracts::{Currency, CustomerId, HoldId, Money, OrderId, PaymentMethod, Quantity, Shop, Sku};
 use domain::{Buyer, OrderStatus};
+use uuid::Uuid;
 
 use crate::error::{Result, StoreError};
 
@@ -46,6 +47,45 @@ pub(crate) fn fingerprint(bytes: &[u8]) -> Result<[u8; 32]> {
         .map_err(|_| malformed("fingerprint", hex::encode(bytes)))
 }
 
-pub(crate) fn event_source(text: &str) -> String {
-    text.to_owned()
+/// For `= any($1)`.
+pub(crate) fn uuids<T: Copy + Into<Id>>(ids: &[T]) -> Vec<Uuid> {
+    ids.iter().map(|id| (*id).into().0).collect()
+}
+
+/// Either kind of id, as a column holds it.
+pub(crate) struct Id(Uuid);
+
+impl From<HoldId> for Id {
+    fn from(id: HoldId) -> Self {
+        Self(id.0)
+    }
+}
+
+impl From<OrderId> for Id {
+    fn from(id: OrderId) -> Self {
+        Self(id.0)
+    }
+}
+
+/// The columns of buyers' keys; a map's keys are sorted already.
+pub(crate) struct BuyerColumns<'a> {
+    pub(crate) skus: Vec<&'a str>,
+    pub(crate) shops: Vec<&'a str>,
+    pub(crate) customers: Vec<&'a str>,
+}
+
+impl<'a> BuyerColumns<'a> {
+    pub(crate) fn of(keys: impl Iterator<Item = &'a (Sku, Buyer)>) -> Self {
+        let mut columns = Self {
+            skus: vec![],
+            shops: vec![],
+            customers: vec![],
+        };
+        for (sku, buyer) in keys {
+            columns.skus.push(sku.as_str());
+            columns.shops.push(buyer.shop.as_str());
+            columns.customers.push(buyer.customer.as_str());
+        }
+        columns
+    }
 }

@@ -1,11 +1,23 @@
 //! The accept's one statement: orders, lines, history and outbox appear together, and the keys of
 //! the refused go (P1 step 6).
 
-use contracts::{HoldId, Timestamp};
-use domain::{Accepted, OrderRequest};
+use std::time::Duration;
+
+use contracts::{
+    HoldId, Timestamp,
+    envelope::source,
+    events::{NewEvent, OrderEvent, OrderReserved},
+};
+use domain::{Accepted, OrderRequest, OrderStatus};
+use uuid::Uuid;
 
 use super::Order;
-use crate::{Tx, error::Result};
+use crate::{
+    Tx,
+    error::{Doing, Result, expect_rows},
+    idempotency,
+    text::uuids,
+};
 
 /// An order that is to be written.
 #[derive(Debug, Clone, Copy)]
@@ -30,6 +42,156 @@ pub async fn insert_accepted(
     refused: &[HoldId],
     now: Timestamp,
 ) -> Result<Vec<Order>> {
-    let _ = (tx, orders, refused, now);
-    todo!()
+    let written: Vec<Order> = orders.iter().map(|new| reserved(new, now)).collect();
+    if orders.is_empty() {
+        if !refused.is_empty() {
+            idempotency::unclaim(tx, refused).await?;
+        }
+        return Ok(written);
+    }
+    write(tx, orders, &written, refused, now).await?;
+    Ok(written)
+}
+
+fn reserved(new: &NewOrder<'_>, now: Timestamp) -> Order {
+    let NewOrder {
+        request, accepted, ..
+    } = new;
+    Order {
+        id: request.order_id,
+        hold_id: request.hold_id,
+        buyer: request.buyer.clone(),
+        status: OrderStatus::Reserved,
+        version: 1,
+        total: accepted.total,
+        payment_method: request.payment_method.clone(),
+        reserved_until: now + Duration::from_secs(u64::from(accepted.ttl_seconds.unsigned_abs())),
+        created_at: now,
+        ended_at: None,
+        end_reason: None,
+        lines: accepted.lines.clone(),
+    }
+}
+
+fn event(order: &Order) -> NewEvent {
+    let event = OrderEvent::Reserved(OrderReserved {
+        order_id: order.id,
+        customer_id: order.buyer.customer.clone(),
+        lines: order.lines.clone(),
+        total: order.total,
+        payment_method: order.payment_method.clone(),
+        reserved_until: order.reserved_until,
+        version: order.version,
+    });
+    NewEvent::order(source::ORDER, order.id, order.version, &event)
+}
+
+/// The columns of the lines of all orders.
+#[derive(Default)]
+struct Lines<'a> {
+    orders: Vec<Uuid>,
+    skus: Vec<&'a str>,
+    quantities: Vec<i32>,
+    prices: Vec<i64>,
+}
+
+impl<'a> Lines<'a> {
+    fn of(orders: &'a [Order]) -> Self {
+        let mut columns = Self::default();
+        for order in orders {
+            for line in &order.lines {
+                columns.orders.push(order.id.0);
+                columns.skus.push(line.sku.as_str());
+                columns.quantities.push(i32::from(line.quantity.get()));
+                columns.prices.push(line.unit_price.amount_minor);
+            }
+        }
+        columns
+    }
+}
+
+async fn write(
+    tx: &mut Tx,
+    new: &[NewOrder<'_>],
+    orders: &[Order],
+    refused: &[HoldId],
+    now: Timestamp,
+) -> Result<()> {
+    let lines = Lines::of(orders);
+    let events: Vec<NewEvent> = orders.iter().map(event).collect();
+    let text = |of: fn(&Order) -> &str| orders.iter().map(of).collect::<Vec<&str>>();
+    let events_text = |of: fn(&NewEvent) -> &str| events.iter().map(of).collect::<Vec<&str>>();
+    let done = sqlx::query!(
+        r#"with accepted as (
+               insert into orders (id, hold_id, shop, customer_id, status, total_minor, currency,
+                                   payment_method, reserved_until, created_at)
+               select o.id, o.hold_id, o.shop, o.customer_id, 'RESERVED', o.total_minor,
+                      o.currency, o.payment_method, o.reserved_until, $9
+               from unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::bigint[],
+                           $6::text[], $7::text[], $8::timestamptz[])
+                        as o (id, hold_id, shop, customer_id, total_minor, currency,
+                              payment_method, reserved_until)),
+           lines as (
+               insert into order_lines (order_id, sku, quantity, unit_price_minor)
+               select l.order_id, l.sku, l.quantity, l.unit_price_minor
+               from unnest($10::uuid[], $11::text[], $12::integer[], $13::bigint[])
+                        as l (order_id, sku, quantity, unit_price_minor)),
+           history as (
+               insert into order_history (order_id, version, to_status, cause, at)
+               select o.id, 1, 'RESERVED', 'accept', $9
+               from unnest($1::uuid[]) as o (id)),
+           events as (
+               insert into outbox (event_id, topic, key, type, source, aggregate_version, data,
+                                   headers)
+               select e.event_id, e.topic, e.key, e.type, e.source, 1, e.data,
+                      case when e.traceparent is not null
+                          then jsonb_build_object('traceparent', e.traceparent) end
+               from unnest($14::uuid[], $15::text[], $16::text[], $17::text[], $18::text[],
+                           $19::text[], $20::text[])
+                        as e (event_id, topic, key, type, source, data, traceparent)),
+           refused as (
+               delete from idempotency where hold_id = any($21) returning 1)
+           select count(*) as "refused!" from refused"#,
+        &orders.iter().map(|order| order.id.0).collect::<Vec<_>>(),
+        &orders
+            .iter()
+            .map(|order| order.hold_id.0)
+            .collect::<Vec<_>>(),
+        &text(|order| order.buyer.shop.as_str()) as &[&str],
+        &text(|order| order.buyer.customer.as_str()) as &[&str],
+        &orders
+            .iter()
+            .map(|order| order.total.amount_minor)
+            .collect::<Vec<_>>(),
+        &text(|order| order.total.currency.as_str()) as &[&str],
+        &text(|order| order.payment_method.as_str()) as &[&str],
+        &orders
+            .iter()
+            .map(|order| order.reserved_until)
+            .collect::<Vec<_>>(),
+        now,
+        &lines.orders,
+        &lines.skus as &[&str],
+        &lines.quantities,
+        &lines.prices,
+        &events
+            .iter()
+            .map(|event| event.event_id)
+            .collect::<Vec<_>>(),
+        &events_text(|event| event.topic.as_str()) as &[&str],
+        &events_text(|event| event.key.as_str()) as &[&str],
+        &events_text(|event| event.event_type.as_str()) as &[&str],
+        &events_text(|event| event.source) as &[&str],
+        &events_text(|event| event.data.as_str()) as &[&str],
+        &new.iter().map(|new| new.traceparent).collect::<Vec<_>>() as &[Option<&str>],
+        &uuids(refused),
+    )
+    .fetch_one(&mut **tx)
+    .await
+    .doing("insert orders")?;
+    expect_rows(
+        "give refused keys back",
+        refused.len(),
+        done.refused.unsigned_abs(),
+    )
 }

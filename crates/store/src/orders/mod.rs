@@ -78,11 +78,7 @@ impl Order {
     /// What is to become of its hold.
     #[must_use]
     pub fn hold_state(&self) -> HoldState {
-        match self.status {
-            OrderStatus::Reserved => HoldState::Live,
-            OrderStatus::Confirmed => HoldState::Committed,
-            OrderStatus::Canceled | OrderStatus::Expired => HoldState::Released,
-        }
+        crate::holds::state_of(self.status)
     }
 
     fn ended(&self, reason: &str) -> OrderEnded {

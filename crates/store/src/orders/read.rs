@@ -1,10 +1,89 @@
 //! Reading orders, with their lines in one statement.
 
-use contracts::{CustomerId, OrderId, Shop};
+use contracts::{CustomerId, HoldId, OrderId, Shop, Timestamp, events::PricedLine};
 use domain::OrderStatus;
+use uuid::Uuid;
 
 use super::Order;
-use crate::{Conn, Store, Tx, error::Result};
+use crate::{
+    Conn, Store, Tx,
+    error::{Doing, Result, StoreError},
+    text::{self, uuids},
+};
+
+struct Row {
+    id: Uuid,
+    hold_id: Uuid,
+    shop: String,
+    customer_id: String,
+    status: String,
+    version: i64,
+    total_minor: i64,
+    currency: String,
+    payment_method: String,
+    reserved_until: Timestamp,
+    created_at: Timestamp,
+    ended_at: Option<Timestamp>,
+    end_reason: Option<String>,
+    skus: Vec<String>,
+    quantities: Vec<i32>,
+    prices: Vec<i64>,
+}
+
+impl TryFrom<Row> for Order {
+    type Error = StoreError;
+    fn try_from(row: Row) -> Result<Self> {
+        let lines = row
+            .skus
+            .iter()
+            .zip(&row.quantities)
+            .zip(&row.prices)
+            .map(|((sku, quantity), price)| {
+                Ok(PricedLine {
+                    sku: text::sku(sku)?,
+                    quantity: text::quantity(*quantity)?,
+                    unit_price: text::money(*price, &row.currency)?,
+                })
+            })
+            .collect::<Result<Vec<_>>>()?;
+        Ok(Self {
+            id: OrderId(row.id),
+            hold_id: HoldId(row.hold_id),
+            buyer: text::buyer(&row.shop, &row.customer_id)?,
+            status: text::status(&row.status)?,
+            version: row.version,
+            total: text::money(row.total_minor, &row.currency)?,
+            payment_method: text::payment_method(&row.payment_method)?,
+            reserved_until: row.reserved_until,
+            created_at: row.created_at,
+            ended_at: row.ended_at,
+            end_reason: row.end_reason,
+            lines,
+        })
+    }
+}
+
+/// Orders with their lines, for any condition on `o`.
+macro_rules! orders {
+    ($condition:tt, $($bind:expr),*) => {
+        sqlx::query_as!(
+            Row,
+            "select o.id, o.hold_id, o.shop, o.customer_id, o.status, o.version, o.total_minor,
+                    o.currency, o.payment_method, o.reserved_until, o.created_at, o.ended_at,
+                    o.end_reason, l.skus as \"skus!\", l.quantities as \"quantities!\",
+                    l.prices as \"prices!\"
+             from orders o
+                      cross join lateral (
+                 select array_agg(s.sku)              as skus,
+                        array_agg(s.quantity)         as quantities,
+                        array_agg(s.unit_price_minor) as prices
+                 from (select sku, quantity, unit_price_minor
+                       from order_lines where order_id = o.id order by sku) s) l "
+                + $condition,
+            $($bind),*
+        )
+    };
+}
 
 /// Some orders of a list, newest first.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,8 +99,9 @@ pub struct Page {
 /// # Errors
 /// No answer.
 pub async fn get(store: &Store, id: OrderId, shop: Option<&Shop>) -> Result<Option<Order>> {
-    let _ = (store, id, shop);
-    todo!()
+    let mut conn = store.conn().await?;
+    let found = find_many(&mut conn, &[id]).await?.pop();
+    Ok(found.filter(|order| shop.is_none_or(|shop| order.buyer.shop == *shop)))
 }
 
 /// Several orders, sorted by id; those that do not exist are left out.
@@ -29,8 +109,11 @@ pub async fn get(store: &Store, id: OrderId, shop: Option<&Shop>) -> Result<Opti
 /// # Errors
 /// No answer.
 pub async fn find_many(conn: &mut Conn, ids: &[OrderId]) -> Result<Vec<Order>> {
-    let _ = (conn, ids);
-    todo!()
+    let rows = orders!("where o.id = any($1) order by o.id", &uuids(ids))
+        .fetch_all(conn)
+        .await
+        .doing("find orders")?;
+    rows.into_iter().map(Order::try_from).collect()
 }
 
 /// Orders of a shop (or of all), newest first, older than `starting_after`.
@@ -45,8 +128,49 @@ pub async fn list(
     limit: u16,
     starting_after: Option<OrderId>,
 ) -> Result<Page> {
-    let _ = (store, shop, customer_id, status, limit, starting_after);
-    todo!()
+    let mut conn = store.conn().await?;
+    let status = status.map(OrderStatus::as_str);
+    let before = starting_after.map_or_else(Uuid::max, |id| id.0);
+    // One more than asked for tells whether others follow.
+    let rows = match (shop, customer_id) {
+        (Some(shop), Some(customer)) => {
+            orders!(
+                "where o.shop = $1 and o.customer_id = $2 and ($3::text is null or o.status = $3)
+                   and o.id < $4
+                 order by o.id desc limit $5",
+                shop.as_str(),
+                customer.as_str(),
+                status,
+                before,
+                i64::from(limit) + 1
+            )
+            .fetch_all(&mut *conn)
+            .await
+        }
+        (shop, customer) => {
+            orders!(
+                "where ($1::text is null or o.shop = $1)
+                   and ($2::text is null or o.customer_id = $2)
+                   and ($3::text is null or o.status = $3) and o.id < $4
+                 order by o.id desc limit $5",
+                shop.map(Shop::as_str),
+                customer.map(CustomerId::as_str),
+                status,
+                before,
+                i64::from(limit) + 1
+            )
+            .fetch_all(&mut *conn)
+            .await
+        }
+    }
+    .doing("list orders")?;
+    let mut orders = rows
+        .into_iter()
+        .map(Order::try_from)
+        .collect::<Result<Vec<_>>>()?;
+    let has_more = orders.len() > usize::from(limit);
+    orders.truncate(usize::from(limit));
+    Ok(Page { orders, has_more })
 }
 
 /// Locks orders, sorted by id, and reads them under the locks.
@@ -54,6 +178,12 @@ pub async fn list(
 /// # Errors
 /// 55P03.
 pub async fn lock(tx: &mut Tx, ids: &[OrderId]) -> Result<Vec<Order>> {
-    let _ = (tx, ids);
-    todo!()
+    let rows = orders!(
+        "where o.id = any($1) order by o.id for no key update of o",
+        &uuids(ids)
+    )
+    .fetch_all(&mut **tx)
+    .await
+    .doing("lock orders")?;
+    rows.into_iter().map(Order::try_from).collect()
 }
