@@ -191,17 +191,21 @@ impl Gate {
     }
 
     async fn newest_epoch(&self, shard: Shard) -> Result<Option<Arc<str>>, GateError> {
+        if let Some(epoch) = self.known_epoch(shard) {
+            return Ok(Some(epoch));
+        }
+        let state = self.current_epoch(shard).await?;
+        Ok(state.and_then(|state| self.remember_epoch(shard, &state.epoch)))
+    }
+
+    /// A function of its own, so that no lock lives across an await.
+    fn known_epoch(&self, shard: Shard) -> Option<Arc<str>> {
         let known = self
             .inner
             .epochs
             .read()
             .unwrap_or_else(PoisonError::into_inner);
-        if let Some(epoch) = known.get(&shard) {
-            return Ok(Some(Arc::clone(epoch)));
-        }
-        drop(known);
-        let state = self.current_epoch(shard).await?;
-        Ok(state.and_then(|state| self.remember_epoch(shard, &state.epoch)))
+        known.get(&shard).cloned()
     }
 
     /// Keeps the epoch for the next call; forgets the last one when it is none.

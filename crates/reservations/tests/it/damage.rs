@@ -19,7 +19,7 @@ async fn fixture() -> (TestGate, domain::gate::Hold) {
     test.gate
         .put_registers(SHARD, &[limited, register("B", 1, 10)])
         .await
-        .unwrap();
+        .expect("an answer");
     let held = hold("held", "c", &[("A", 1), ("B", 1)]);
     let outcomes = test
         .gate
@@ -48,15 +48,18 @@ async fn answers_without_a_write(
     let gate = test.gate.clone();
     let answers = Answers {
         reserve: gate.reserve(SHARD, 0, std::slice::from_ref(&new)).await[0],
-        keep: gate.keep(SHARD, &[new], &[], NEXT).await.unwrap()[0],
+        keep: gate
+            .keep(SHARD, &[new], &[], NEXT)
+            .await
+            .expect("an answer")[0],
         release: gate
             .release(SHARD, std::slice::from_ref(held), &[])
             .await
-            .unwrap()[0],
+            .expect("an answer")[0],
         commit: if commit_too {
             gate.commit(SHARD, std::slice::from_ref(held), &[])
                 .await
-                .unwrap()[0]
+                .expect("an answer")[0]
         } else {
             SettleOutcome::Damaged
         },

@@ -82,7 +82,7 @@ async fn fixture() -> TestGate {
     test.gate
         .put_registers(SHARD, &[register("A", 1, 10), register("B", 1, 10)])
         .await
-        .unwrap();
+        .expect("registers");
     let held = hold("held", "c", &[("A", 1), ("B", 1)]);
     test.gate.reserve(SHARD, 0, &[held]).await;
     test

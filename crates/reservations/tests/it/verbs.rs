@@ -497,3 +497,25 @@ async fn what_the_scripts_cannot_hold_is_refused_before_it_is_sent() {
     }
     test.done().await;
 }
+
+/// A handler spawns its work, so that a client that hangs up cancels nothing (P14).
+#[tokio::test]
+async fn every_call_can_be_spawned() {
+    fn spawnable<T: Send>(_: T) {}
+    let test = TestGate::new().await;
+    let (gate, name) = (&test.gate, sku("A"));
+    spawnable(gate.reserve(SHARD, 0, &[]));
+    spawnable(gate.keep(SHARD, &[], &[], NEXT));
+    spawnable(gate.commit(SHARD, &[], &[]));
+    spawnable(gate.release(SHARD, &[], &[]));
+    spawnable(gate.sync(SHARD, &[], &[]));
+    spawnable(gate.put_registers(SHARD, &[]));
+    spawnable(gate.correct_buyers(SHARD, &name, &[]));
+    spawnable(gate.due(SHARD, 1));
+    spawnable(gate.snapshot(SHARD));
+    spawnable(gate.read_gates(SHARD, &[]));
+    spawnable(gate.begin_epoch(SHARD, "e", None));
+    spawnable(gate.drop_epoch(SHARD, "e"));
+    spawnable(gate.check_safety());
+    test.done().await;
+}
