@@ -81,7 +81,9 @@ install_missing_packages() {
     say "packages: installing ${packages[*]}"
     local log=target/setup-apt.log
     "${as_root[@]}" apt-get update > "$log" 2>&1 || { tail -n 20 "$log" >&2; die 'apt-get update failed'; }
-    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
+    # The run level keeps packages from starting their services where no systemd runs: the servers
+    # that we want are started by `holdfast up`, and nothing else should be left running.
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install -y --no-install-recommends \
         "${packages[@]}" >> "$log" 2>&1 || { tail -n 20 "$log" >&2; die "apt-get install failed: $log"; }
     packages=()
     find_missing_packages

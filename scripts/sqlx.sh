@@ -22,7 +22,7 @@ clean_up() {
 }
 trap clean_up EXIT
 
-server initdb -D "$scratch/data" -U postgres --encoding=UTF8 --locale=C --no-sync > "$scratch.log" \
+server initdb -D "$scratch/data" -U postgres -A trust --encoding=UTF8 --locale=C --no-sync > "$scratch.log" \
     || { cat "$scratch.log" >&2; exit 1; }
 rm -f "$scratch.log"
 server pg_ctl -D "$scratch/data" -w -l "$scratch/log" \

@@ -5,11 +5,13 @@
 
 use std::{
     collections::BTreeMap,
+    ffi::OsStr,
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use anyhow::Context;
+use clap::{Args as _, FromArgMatches};
 use platform::{PaymentsMode, Shutdown};
 use serde::Serialize;
 
@@ -54,6 +56,25 @@ pub struct Args {
     /// table or json
     #[arg(long, value_enum, default_value_t)]
     pub output: Format,
+}
+
+impl Args {
+    /// What `holdfast up --detach` means for a directory, with everything else as the environment
+    /// says: for other commands that need a system.
+    ///
+    /// # Errors
+    /// A variable has a value that can't be used.
+    pub fn in_dir(state_dir: &Path) -> Result<Self, clap::Error> {
+        let command = Self::augment_args(clap::Command::new("up"));
+        let words = [
+            OsStr::new("up"),
+            OsStr::new("--detach"),
+            OsStr::new("--state-dir"),
+        ];
+        let matches =
+            command.try_get_matches_from(words.into_iter().chain([state_dir.as_os_str()]))?;
+        Self::from_arg_matches(&matches)
+    }
 }
 
 /// What runs.
