@@ -11,7 +11,7 @@ use crate::{
     Gate, GateError, StoredHold,
     connection::Invocation,
     script,
-    wire::{PerSku, Reply, SkuTable},
+    wire::{PerSku, SkuTable},
 };
 
 /// A hold that is due.
@@ -127,7 +127,8 @@ impl Gate {
     async fn forget_absent(&self, shard: Shard, ids: &[HoldId]) -> Result<(), GateError> {
         let table = SkuTable::default();
         for some in ids.chunks(script::BATCH_MAX) {
-            self.in_newest_epoch(shard, async |epoch| {
+            let bound = self.inner.config.call_timeout;
+            self.in_newest_epoch(shard, &script::RELEASE, bound, |epoch| {
                 let keys = table.keys(&self.inner.keys, shard, epoch, PerSku::GateAndBuyers);
                 let mut call = Invocation {
                     keys,
@@ -136,13 +137,7 @@ impl Gate {
                 table.push_registers(&mut call)?;
                 call.args.push(some.len().to_string());
                 call.args.extend(some.iter().map(ToString::to_string));
-                let bound = self.inner.config.call_timeout;
-                let reply = self
-                    .inner
-                    .link
-                    .invoke(&script::RELEASE, &call, bound)
-                    .await?;
-                Reply::read(&script::RELEASE, reply)
+                Ok(call)
             })
             .await?;
         }

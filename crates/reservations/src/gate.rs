@@ -6,6 +6,7 @@
 use std::{
     collections::HashMap,
     sync::{Arc, PoisonError, RwLock},
+    time::Duration,
 };
 
 use domain::gate::{Hold, Shard};
@@ -20,7 +21,7 @@ use crate::{
     breaker::{Breaker, Passage},
     connection::{Invocation, Link},
     keys::{Keys, is_epoch},
-    script::{self, NUMBER_MAX},
+    script::{self, NUMBER_MAX, Script},
     wire::{PerSku, Reply, SkuTable, chunks, is_canonical},
 };
 
@@ -137,8 +138,9 @@ impl Gate {
     ) -> Result<Vec<ReserveOutcome>, GateError> {
         let table = SkuTable::new(holds, []);
         let due_after_ms = self.inner.config.due_after.as_millis().to_string();
+        let bound = self.inner.config.reserve_timeout;
         let reply = self
-            .in_newest_epoch(shard, async |epoch| {
+            .in_newest_epoch(shard, &script::RESERVE, bound, |epoch| {
                 let keys = table.keys(&self.inner.keys, shard, epoch, PerSku::GateAndBuyers);
                 let mut call = Invocation {
                     keys,
@@ -149,13 +151,7 @@ impl Gate {
                 call.args.push(due_after_ms.clone());
                 table.push_names(&mut call);
                 table.push_holds(holds, &mut call);
-                let bound = self.inner.config.reserve_timeout;
-                let reply = self
-                    .inner
-                    .link
-                    .invoke(&script::RESERVE, &call, bound)
-                    .await?;
-                Reply::read(&script::RESERVE, reply)
+                Ok(call)
             })
             .await?;
         match reply {
@@ -171,19 +167,24 @@ impl Gate {
     pub(crate) async fn in_newest_epoch(
         &self,
         shard: Shard,
-        run: impl AsyncFn(&str) -> Result<Reply, GateError>,
+        script: &'static Script,
+        bound: Duration,
+        call: impl Fn(&str) -> Result<Invocation, GateError>,
     ) -> Result<Option<Reply>, GateError> {
         let Some(epoch) = self.newest_epoch(shard).await? else {
             return Ok(None);
         };
-        let reply = run(&epoch).await?;
+        let run = |call: Invocation| async move {
+            Reply::read(script, self.inner.link.invoke(script, &call, bound).await?)
+        };
+        let reply = run(call(&epoch)?).await?;
         if reply.epoch == *epoch {
             return Ok(Some(reply));
         }
         let Some(epoch) = self.remember_epoch(shard, &reply.epoch) else {
             return Ok(Some(reply));
         };
-        let reply = run(&epoch).await?;
+        let reply = run(call(&epoch)?).await?;
         if reply.epoch != *epoch {
             self.remember_epoch(shard, &reply.epoch);
         }

@@ -18,7 +18,7 @@ use crate::{
     connection::Invocation,
     outcome::Word,
     script::{self, BATCH_MAX, Script},
-    wire::{PerSku, Reply, SkuTable, chunks, is_canonical, number},
+    wire::{PerSku, SkuTable, chunks, is_canonical, number},
 };
 
 /// How often a call is made with the keys of other stored lines before the answer is `Mismatch`.
@@ -231,8 +231,9 @@ impl Gate {
                 args.push(number("units", one.units)?);
             }
             let script = &script::CORRECT_BUYERS;
+            let bound = self.inner.config.call_timeout;
             let reply = self
-                .in_newest_epoch(shard, async |epoch| {
+                .in_newest_epoch(shard, script, bound, |epoch| {
                     let keys = table.keys(&self.inner.keys, shard, epoch, PerSku::GateAndBuyers);
                     let mut call = Invocation {
                         keys,
@@ -240,8 +241,7 @@ impl Gate {
                     };
                     table.push_names(&mut call);
                     call.args.extend(args.iter().cloned());
-                    let bound = self.inner.config.call_timeout;
-                    Reply::read(script, self.inner.link.invoke(script, &call, bound).await?)
+                    Ok(call)
                 })
                 .await?;
             match reply {
@@ -349,8 +349,9 @@ impl Gate {
                     .extend(holds.iter().map(|hold| hold.hold_id.to_string()));
             }
         }
+        let bound = self.inner.config.call_timeout;
         let reply = self
-            .in_newest_epoch(shard, async |epoch| {
+            .in_newest_epoch(shard, script, bound, |epoch| {
                 let keys = table.keys(&self.inner.keys, shard, epoch, verb.per_sku());
                 let mut call = Invocation {
                     keys,
@@ -360,8 +361,7 @@ impl Gate {
                     call.args.push(next_check.as_millis().to_string());
                 }
                 call.args.extend(tail.args.iter().cloned());
-                let bound = self.inner.config.call_timeout;
-                Reply::read(script, self.inner.link.invoke(script, &call, bound).await?)
+                Ok(call)
             })
             .await?;
         let Some(reply) = reply else {
