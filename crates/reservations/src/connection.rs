@@ -66,6 +66,37 @@ pub(crate) struct Invocation {
     pub(crate) args: Vec<String>,
 }
 
+/// What is sent.
+#[derive(Clone, Copy)]
+enum Request<'a> {
+    Command(&'a Cmd),
+    Pipeline(&'a Pipeline),
+    Script(&'static Script, &'a Invocation),
+}
+
+impl Request<'_> {
+    async fn send<T: FromRedisValue>(
+        self,
+        connection: &mut MultiplexedConnection,
+    ) -> Result<T, redis::RedisError> {
+        match self {
+            Self::Command(command) => command.query_async(connection).await,
+            Self::Pipeline(commands) => commands.query_async(connection).await,
+            Self::Script(script, call) => {
+                let by_hash = eval("EVALSHA", script.sha(), call);
+                match by_hash.query_async(connection).await {
+                    Err(error) if is_unknown_script(&error) => {
+                        eval("EVAL", &script.text(), call)
+                            .query_async(connection)
+                            .await
+                    }
+                    other => other,
+                }
+            }
+        }
+    }
+}
+
 impl Link {
     /// No I/O.
     pub(crate) fn new(config: &GateConfig) -> Result<Self, GateError> {
@@ -144,22 +175,21 @@ impl Link {
         }
     }
 
-    /// Runs something on the connection within the bound. A connection that gave no answer in time
+    /// Runs a request on the connection within the bound. A connection that gave no answer in time
     /// is not trusted again, unless the caller was only in a hurry.
-    async fn on_connection<T>(
+    async fn run<T: FromRedisValue>(
         &self,
         verb: &'static str,
         bound: Duration,
-        call: impl AsyncFnOnce(&mut MultiplexedConnection) -> Result<T, redis::RedisError>,
+        request: Request<'_>,
     ) -> Result<T, GateError> {
         let mut used = None;
         let result = timeout(bound, async {
             let live = self.connection().await?;
             used = Some(Arc::clone(&live));
             let mut connection = MultiplexedConnection::clone(&live);
-            call(&mut connection)
-                .await
-                .map_err(|source| GateError::Call { verb, source })
+            let answer = request.send(&mut connection).await;
+            answer.map_err(|source| GateError::Call { verb, source })
         })
         .await;
         let result = result.unwrap_or(Err(GateError::Timeout { verb }));
@@ -182,8 +212,7 @@ impl Link {
         command: &Cmd,
     ) -> Result<T, GateError> {
         let bound = self.call_timeout;
-        self.on_connection(verb, bound, async |c: &mut _| command.query_async(c).await)
-            .await
+        self.run(verb, bound, Request::Command(command)).await
     }
 
     pub(crate) async fn query_all<T: FromRedisValue>(
@@ -192,8 +221,7 @@ impl Link {
         commands: &Pipeline,
     ) -> Result<T, GateError> {
         let bound = self.call_timeout;
-        self.on_connection(verb, bound, async |c: &mut _| commands.query_async(c).await)
-            .await
+        self.run(verb, bound, Request::Pipeline(commands)).await
     }
 
     /// Calls a script by its hash, and by its text where the server does not know it: that loads it
@@ -204,21 +232,8 @@ impl Link {
         call: &Invocation,
         bound: Duration,
     ) -> Result<Vec<String>, GateError> {
-        let result = self
-            .on_connection(script.name, bound, async |connection: &mut _| {
-                match eval("EVALSHA", script.sha(), call)
-                    .query_async(connection)
-                    .await
-                {
-                    Err(error) if is_unknown_script(&error) => {
-                        eval("EVAL", &script.text(), call)
-                            .query_async(connection)
-                            .await
-                    }
-                    other => other,
-                }
-            })
-            .await;
+        let request = Request::Script(script, call);
+        let result = self.run(script.name, bound, request).await;
         match result {
             Err(GateError::Call { verb, source })
                 if source.code() == Some(crate::script::MALFORMED) =>
@@ -235,8 +250,7 @@ impl Link {
     pub(crate) async fn ping(&self) -> Result<(), GateError> {
         let bound = self.connect_timeout.max(self.call_timeout);
         let ping = redis::cmd("PING");
-        self.on_connection("ping", bound, async |c: &mut _| ping.query_async(c).await)
-            .await
+        self.run("ping", bound, Request::Command(&ping)).await
     }
 
     pub(crate) async fn safety(&self) -> Result<Safety, GateError> {
