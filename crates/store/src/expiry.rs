@@ -25,8 +25,10 @@ pub struct Cursor {
 
 impl Cursor {
     /// Before all orders.
-    pub const START: Self =
-        Self { reserved_until: DateTime::<Utc>::UNIX_EPOCH, order_id: OrderId(Uuid::nil()) };
+    pub const START: Self = Self {
+        reserved_until: DateTime::<Utc>::UNIX_EPOCH,
+        order_id: OrderId(Uuid::nil()),
+    };
 }
 
 /// The key of the lock under which expiry decides and outages open and close.
@@ -37,10 +39,13 @@ const EXPIRY_LOCK: i64 = 0x686f_6c64_6578_7069;
 /// # Errors
 /// The database.
 pub async fn try_lock(tx: &mut Tx) -> Result<bool> {
-    sqlx::query_scalar!(r#"select pg_try_advisory_xact_lock($1) as "got!""#, EXPIRY_LOCK)
-        .fetch_one(&mut **tx)
-        .await
-        .doing("take the expiry lock")
+    sqlx::query_scalar!(
+        r#"select pg_try_advisory_xact_lock($1) as "got!""#,
+        EXPIRY_LOCK
+    )
+    .fetch_one(&mut **tx)
+    .await
+    .doing("take the expiry lock")
 }
 
 /// Statement 1: locks overdue RESERVED orders after the cursor, without looking at payments. What
@@ -68,7 +73,10 @@ pub async fn lock_due(tx: &mut Tx, after: Cursor, limit: i64) -> Result<Vec<Curs
     .doing("lock due orders")?;
     Ok(rows
         .into_iter()
-        .map(|row| Cursor { reserved_until: row.reserved_until, order_id: OrderId(row.id) })
+        .map(|row| Cursor {
+            reserved_until: row.reserved_until,
+            order_id: OrderId(row.id),
+        })
         .collect())
 }
 

@@ -70,11 +70,13 @@ pub async fn signals(tx: &mut Tx, required: &[&str]) -> Result<Signals> {
     .fetch_all(&mut **tx)
     .await
     .doing("read heartbeats")?;
-    let open =
-        sqlx::query_as!(Outage, "select id, reason, opened_at from outages where closed_at is null")
-            .fetch_optional(&mut **tx)
-            .await
-            .doing("read the open outage")?;
+    let open = sqlx::query_as!(
+        Outage,
+        "select id, reason, opened_at from outages where closed_at is null"
+    )
+    .fetch_optional(&mut **tx)
+    .await
+    .doing("read the open outage")?;
     let last_closed = sqlx::query_as!(
         ClosedOutage,
         r#"select opened_at, closed_at as "closed_at!"
@@ -89,7 +91,10 @@ pub async fn signals(tx: &mut Tx, required: &[&str]) -> Result<Signals> {
     Ok(Signals {
         now: oldest.now,
         oldest_unpublished: oldest.oldest,
-        heartbeats: heartbeats.into_iter().map(|row| (row.name, row.at)).collect(),
+        heartbeats: heartbeats
+            .into_iter()
+            .map(|row| (row.name, row.at))
+            .collect(),
         open,
         last_closed,
     })
@@ -145,9 +150,13 @@ pub async fn close(tx: &mut Tx, id: Uuid, closed_at: Timestamp) -> Result<i64> {
     .fetch_one(&mut **tx)
     .await
     .doing("close an outage")?;
-    sqlx::query!("update outages set moved = $2 where id = $1 and moved is null", id, moved)
-        .execute(&mut **tx)
-        .await
-        .doing("note moved deadlines")?;
+    sqlx::query!(
+        "update outages set moved = $2 where id = $1 and moved is null",
+        id,
+        moved
+    )
+    .execute(&mut **tx)
+    .await
+    .doing("note moved deadlines")?;
     Ok(moved)
 }

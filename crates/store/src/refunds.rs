@@ -103,11 +103,7 @@ pub async fn lock(
 ///
 /// # Errors
 /// The database.
-pub async fn insert(
-    tx: &mut Tx,
-    rows: &[RefundRow],
-    first_wait_seconds: f64,
-) -> Result<u64> {
+pub async fn insert(tx: &mut Tx, rows: &[RefundRow], first_wait_seconds: f64) -> Result<u64> {
     if rows.is_empty() {
         return Ok(0);
     }
@@ -246,7 +242,10 @@ struct RawRefund {
 
 impl RawRefund {
     fn read(self) -> Result<RefundRow> {
-        let malformed = |column, value: &str| StoreError::Malformed { column, value: value.to_owned() };
+        let malformed = |column, value: &str| StoreError::Malformed {
+            column,
+            value: value.to_owned(),
+        };
         Ok(RefundRow {
             payment_id: payment_id(&self.payment_id)?,
             refund_key: RefundKey::parse(&self.refund_key)

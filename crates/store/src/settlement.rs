@@ -257,6 +257,8 @@ impl Columns {
 }
 
 pub(crate) fn payment_id(id: &str) -> Result<PaymentId> {
-    PaymentId::parse(id)
-        .map_err(|_| StoreError::Malformed { column: "payment_id", value: id.to_owned() })
+    PaymentId::parse(id).map_err(|_| StoreError::Malformed {
+        column: "payment_id",
+        value: id.to_owned(),
+    })
 }

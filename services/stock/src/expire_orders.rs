@@ -1,0 +1,217 @@
+//! Overdue orders expire, decided in PostgreSQL alone (P5).
+//!
+//! A batch is one transaction:
+//! 1. Take the expiry lock; another process that has it does the work. Clocks that disagree hold
+//!    everything.
+//! 2. Judge the signals ([`crate::pause`]): an outage of ours is opened, lasts, or is closed, which
+//!    moves the deadlines by what was lost; only when nothing is wrong does the batch go on.
+//!    *Dies before the commit:* nothing has happened; the next tick judges again.
+//! 3. Statement 1 locks overdue orders without looking at payments; statement 2, with a new
+//!    snapshot, drops those with a payment in flight.
+//! 4. The rest ends: stock, history, events. Commit. *Dies before:* the locks go, nothing expired.
+//! 5. `sync`. *Dies before:* the due sweep releases the holds within 32 s.
+
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use contracts::{OrderId, envelope::source};
+use domain::{EndReason, OrderStatus, deadline::PAYMENT_GRACE};
+use store::{
+    Tx, expiry,
+    expiry::Cursor,
+    orders::{Ending, Transitioned, transition},
+    outages,
+};
+
+use crate::{
+    Stock, StockError,
+    clock_check::{ClockCheck, Clocks},
+    pause::{Judgement, judge},
+    sync_gate::sync_orders,
+};
+
+/// Orders that one transaction looks at.
+pub const BATCH: i64 = 500;
+
+/// How expiry behaves.
+#[derive(Debug)]
+pub struct ExpireOrders {
+    stock: Stock,
+    /// Consumers without which nobody's order expires.
+    required: Vec<&'static str>,
+    payment_grace: Duration,
+    clocks: Mutex<ClockCheck>,
+}
+
+/// What a tick did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Expired {
+    /// These orders expired; none other is due.
+    Orders(Vec<OrderId>),
+    /// Another process expires.
+    Elsewhere,
+    /// An outage of ours lasts.
+    Paused,
+    /// The clocks disagree by so much.
+    Held(Duration),
+}
+
+enum Batch {
+    Elsewhere,
+    Paused,
+    Held(Duration),
+    /// An outage was closed: deadlines have moved, so the pass begins anew.
+    Resumed,
+    Orders {
+        expired: Vec<OrderId>,
+        next: Option<Cursor>,
+    },
+}
+
+impl ExpireOrders {
+    /// Expiry that pauses while one of the `required` consumers is silent.
+    #[must_use]
+    pub fn new(stock: Stock, required: Vec<&'static str>) -> Self {
+        Self {
+            stock,
+            required,
+            payment_grace: PAYMENT_GRACE,
+            clocks: Mutex::default(),
+        }
+    }
+
+    /// Another time for which a payment in flight protects its order: for tests.
+    #[must_use]
+    pub fn with_payment_grace(mut self, grace: Duration) -> Self {
+        self.payment_grace = grace;
+        self
+    }
+
+    /// Expires all that is due.
+    ///
+    /// # Errors
+    /// PostgreSQL is away. What had expired before has.
+    pub async fn expire_due_orders(&self) -> Result<Expired, StockError> {
+        let mut all = Vec::new();
+        let mut from = Cursor::START;
+        loop {
+            match self.batch(from).await? {
+                Batch::Elsewhere => return Ok(Expired::Elsewhere),
+                Batch::Paused => return Ok(Expired::Paused),
+                Batch::Held(by) => return Ok(Expired::Held(by)),
+                Batch::Resumed => from = Cursor::START,
+                Batch::Orders { expired, next } => {
+                    self.finish(&expired).await;
+                    all.extend(expired);
+                    match next {
+                        Some(next) => from = next,
+                        None => return Ok(Expired::Orders(all)),
+                    }
+                }
+            }
+        }
+    }
+
+    async fn finish(&self, expired: &[OrderId]) {
+        if expired.is_empty() {
+            return;
+        }
+        metrics::counter!("orders_expired_total")
+            .increment(u64::try_from(expired.len()).unwrap_or(u64::MAX));
+        if let Err(error) = sync_orders(&self.stock, expired).await {
+            tracing::debug!(
+                error = &error as &dyn std::error::Error,
+                "expired orders are not synced; the sweep will find them"
+            );
+        }
+    }
+
+    async fn batch(&self, from: Cursor) -> Result<Batch, StockError> {
+        let mut tx = self.stock.store.begin().await?;
+        if !expiry::try_lock(&mut tx).await? {
+            tx.rollback().await?;
+            return Ok(Batch::Elsewhere);
+        }
+        let signals = outages::signals(&mut tx, &self.required).await?;
+        let clocks = self
+            .clocks
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .compare(signals.now, platform::clock::monotonic());
+        if let Clocks::Disagree(by) = clocks {
+            tx.rollback().await?;
+            metrics::counter!("alarms_total", "kind" => "clocks-disagree").increment(1);
+            return Ok(Batch::Held(by));
+        }
+        match judge(&signals) {
+            Judgement::Run => {}
+            Judgement::Pause => {
+                tx.rollback().await?;
+                return Ok(Batch::Paused);
+            }
+            Judgement::Open { reason, since } => {
+                outages::open(&mut tx, &reason, since).await?;
+                tx.commit().await?;
+                metrics::counter!("alarms_total", "kind" => "outage").increment(1);
+                tracing::warn!(reason, since = %since, "expiry pauses because of an outage of ours");
+                return Ok(Batch::Paused);
+            }
+            Judgement::Close { at } => {
+                let Some(outage) = &signals.open else {
+                    tx.rollback().await?;
+                    return Ok(Batch::Paused);
+                };
+                let moved = outages::close(&mut tx, outage.id, at).await?;
+                tx.commit().await?;
+                tracing::info!(
+                    reason = outage.reason,
+                    orders.moved = moved,
+                    downtime_seconds = (at - outage.opened_at).num_seconds(),
+                    "expiry goes on; deadlines have moved by the outage"
+                );
+                return Ok(Batch::Resumed);
+            }
+        }
+        let (expired, next) = self.expire_batch(&mut tx, from).await?;
+        tx.commit().await?;
+        Ok(Batch::Orders { expired, next })
+    }
+
+    /// Steps 3 and 4; the orders that expired, and where the next batch begins.
+    async fn expire_batch(
+        &self,
+        tx: &mut Tx,
+        from: Cursor,
+    ) -> Result<(Vec<OrderId>, Option<Cursor>), StockError> {
+        let due = expiry::lock_due(tx, from, BATCH).await?;
+        let full = i64::try_from(due.len()).is_ok_and(|count| count == BATCH);
+        let next = due.last().copied().filter(|_| full);
+        let locked: Vec<OrderId> = due.iter().map(|cursor| cursor.order_id).collect();
+        let free = expiry::without_payment(tx, &locked, self.payment_grace.as_secs_f64()).await?;
+        if free.is_empty() {
+            return Ok((Vec::new(), next));
+        }
+        let orders = store::orders::lock(tx, &free).await?;
+        let endings: Vec<Ending<'_>> = orders
+            .iter()
+            .map(|order| Ending {
+                order,
+                to: OrderStatus::Expired,
+                cause: "deadline".to_owned(),
+                reason: EndReason::DeadlinePassed.as_str().to_owned(),
+            })
+            .collect();
+        let now = store::settlement::now(tx).await?;
+        let outcomes = transition(tx, &endings, now, source::STOCK).await?;
+        let expired = outcomes
+            .into_iter()
+            .filter_map(|outcome| match outcome {
+                Transitioned::Applied(order) => Some(order.id),
+                Transitioned::Stale(_) => None,
+            })
+            .collect();
+        Ok((expired, next))
+    }
+}

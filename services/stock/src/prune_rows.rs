@@ -1,0 +1,67 @@
+//! Rows that have served their time go, in bounded batches off the hot path; partitions of the
+//! outbox are made ahead and dropped behind (P8, P9, P11).
+//!
+//! Each batch is a statement of its own. *Dies anywhere:* the rest goes next time.
+
+use std::time::Duration;
+
+use crate::{Stock, StockError};
+
+/// An inbox row outlives the retention of its topic (7 days) and the redrive horizon.
+const INBOX_AGE: Duration = Duration::from_secs(30 * 24 * 3_600);
+
+/// An outbox row outlives the retention of its topic, so that lost events can be sent again.
+const OUTBOX_AGE: Duration = Duration::from_secs(8 * 24 * 3_600);
+
+/// Ids that outbox partitions must cover ahead.
+const AHEAD: i64 = 2_000_000;
+
+const BATCH: i64 = 2_000;
+
+/// Batches of one kind in one call; the rest goes next time.
+const BATCHES: usize = 50;
+
+/// What a call removed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Pruned {
+    /// Inbox rows.
+    pub inbox: u64,
+    /// Keys of orders that ended 25 h ago.
+    pub keys: u64,
+    /// Outbox partitions.
+    pub partitions: i32,
+}
+
+/// Prunes inbox, keys and outbox.
+///
+/// # Errors
+/// PostgreSQL is away.
+pub async fn prune_rows(stock: &Stock) -> Result<Pruned, StockError> {
+    let mut conn = stock.store.conn().await?;
+    let mut pruned = Pruned::default();
+    for _ in 0..BATCHES {
+        let gone = store::inbox::prune(&mut conn, INBOX_AGE, BATCH).await?;
+        pruned.inbox += gone;
+        if gone == 0 {
+            break;
+        }
+    }
+    for _ in 0..BATCHES {
+        let gone = store::idempotency::prune(&mut conn, BATCH).await?;
+        pruned.keys += gone;
+        if gone == 0 {
+            break;
+        }
+    }
+    pruned.partitions = store::outbox::drop_partitions(&mut conn, OUTBOX_AGE).await?;
+    Ok(pruned)
+}
+
+/// Makes the outbox partitions that will be needed next; how many were missing.
+///
+/// # Errors
+/// PostgreSQL is away.
+pub async fn make_partitions(stock: &Stock) -> Result<i32, StockError> {
+    let mut conn = stock.store.conn().await?;
+    Ok(store::outbox::make_partitions(&mut conn, AHEAD).await?)
+}

@@ -1,0 +1,199 @@
+//! A shard of the gate that lost its keys is rebuilt from PostgreSQL while orders keep coming (P10).
+//!
+//! 1. Begin a new epoch, closed: all keys are new and empty, and `reserve` says `NO_GATE`, so that
+//!    orders go on without the gate and `keep` themselves after their commit. *Dies here:* the epoch
+//!    stays closed; the next look finds it closed and begins another.
+//! 2. Registers of all SKUs, then the holds of all live orders, page by page, by `keep`. `held` is
+//!    exact because only `keep` raises it, when it adds a hold. *Dies here:* as above.
+//! 3. Units that buyers own of SKUs with a limit: holds can't say what is sold. *Dies here:* as
+//!    above.
+//! 4. Open the epoch, unless it is no longer the newest. *Dies here:* the gate works; old keys lie
+//!    about until the next look.
+//! 5. Unlink the keys of older epochs.
+//!
+//! Two that do this at once spoil nothing: the one whose epoch is not the newest does nothing more.
+
+use contracts::Sku;
+use domain::{Hold, Register, Shard};
+use reservations::{BuyerUnits, EpochOutcome, Gate, KeepOutcome};
+use store::skus::SkuRow;
+
+use crate::{Stock, StockError, sync_gate::sync_skus};
+
+const PAGE: i64 = 500;
+
+/// What a look at a shard's epoch led to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Rebuilt {
+    /// Its epoch is open.
+    Healthy,
+    /// It was rebuilt.
+    Rebuilt {
+        /// The epoch that is open now.
+        epoch: String,
+        /// Holds that were put in.
+        holds: usize,
+    },
+    /// Another process is rebuilding it, or has.
+    Superseded,
+}
+
+/// Rebuilds a shard whose epoch is missing, or was begun and never opened.
+///
+/// # Errors
+/// A store is away; the epoch stays closed, and the next look begins another.
+pub async fn rebuild_if_lost(stock: &Stock, shard: Shard) -> Result<Rebuilt, StockError> {
+    match stock.gate.current_epoch(shard).await? {
+        Some(state) if state.open => Ok(Rebuilt::Healthy),
+        Some(state) => rebuild(stock, shard, Some(&state.epoch)).await,
+        None => rebuild(stock, shard, None).await,
+    }
+}
+
+/// Replaces the epoch of a shard, lost or not.
+///
+/// # Errors
+/// A store is away; the epoch stays closed, and the next look begins another.
+pub async fn rebuild(
+    stock: &Stock,
+    shard: Shard,
+    replaces: Option<&str>,
+) -> Result<Rebuilt, StockError> {
+    let epoch = Gate::new_epoch_id();
+    match stock.gate.begin_epoch(shard, &epoch, replaces).await? {
+        EpochOutcome::Begun => {}
+        EpochOutcome::Opened | EpochOutcome::Superseded => return Ok(Rebuilt::Superseded),
+    }
+    let begun = platform::clock::monotonic();
+    let limited = put_registers(stock, shard).await?;
+    let holds = put_holds(stock, shard).await?;
+    for sku in &limited {
+        put_buyers(stock, shard, sku).await?;
+    }
+    match stock.gate.open_epoch(shard, &epoch).await? {
+        EpochOutcome::Opened => {}
+        EpochOutcome::Begun | EpochOutcome::Superseded => return Ok(Rebuilt::Superseded),
+    }
+    metrics::counter!("gate_rebuilds_total").increment(1);
+    tracing::info!(
+        shard = shard.0,
+        epoch,
+        holds,
+        duration_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
+        "gate of a shard was rebuilt"
+    );
+    drop_old_epochs(stock, shard).await?;
+    Ok(Rebuilt::Rebuilt { epoch, holds })
+}
+
+/// Unlinks what older epochs have left.
+///
+/// # Errors
+/// Redis is away; the next look does it.
+pub async fn drop_old_epochs(stock: &Stock, shard: Shard) -> Result<(), StockError> {
+    for old in stock.gate.old_epochs(shard).await? {
+        stock.gate.drop_epoch(shard, &old).await?;
+    }
+    Ok(())
+}
+
+/// Tells the gate of every SKU; those that have a per-customer limit.
+async fn put_registers(stock: &Stock, shard: Shard) -> Result<Vec<Sku>, StockError> {
+    let mut limited = Vec::new();
+    let mut after: Option<Sku> = None;
+    loop {
+        let page = store::skus::page(&stock.store, Some(shard), after.as_ref(), PAGE).await?;
+        let Some(last) = page.last() else {
+            return Ok(limited);
+        };
+        after = Some(last.sku.clone());
+        let registers: Vec<Register> = page.iter().map(SkuRow::register).collect();
+        stock.gate.put_registers(shard, &registers).await?;
+        limited.extend(
+            page.into_iter()
+                .filter(|row| row.per_customer_limit.is_some())
+                .map(|row| row.sku),
+        );
+    }
+}
+
+/// Puts in the holds of all live orders; how many there are.
+async fn put_holds(stock: &Stock, shard: Shard) -> Result<usize, StockError> {
+    let mut count = 0;
+    let mut after = None;
+    loop {
+        let page = store::holds::live_page(&stock.store, shard, after, PAGE).await?;
+        let holds: Vec<Hold> = page.holds.into_iter().map(|view| view.hold).collect();
+        if !holds.is_empty() {
+            keep(stock, shard, &holds).await?;
+            count += holds.len();
+        }
+        match page.next {
+            Some(next) => after = Some(next),
+            None => return Ok(count),
+        }
+    }
+}
+
+/// A SKU that was made after its page was read has no gate yet: it gets one, and its holds are
+/// kept again.
+async fn keep(stock: &Stock, shard: Shard, holds: &[Hold]) -> Result<(), StockError> {
+    let next_check = domain::deadline::NEXT_CHECK;
+    let outcomes = stock.gate.keep(shard, holds, &[], next_check).await?;
+    let lacking: Vec<Hold> = holds
+        .iter()
+        .zip(outcomes)
+        .filter(|(_, outcome)| *outcome == KeepOutcome::NoGate)
+        .map(|(hold, _)| hold.clone())
+        .collect();
+    if lacking.is_empty() {
+        return Ok(());
+    }
+    let skus: Vec<Sku> = lacking
+        .iter()
+        .flat_map(|hold| hold.lines.iter().map(|line| line.sku.clone()))
+        .collect();
+    sync_skus(stock, &skus).await?;
+    stock.gate.keep(shard, &lacking, &[], next_check).await?;
+    Ok(())
+}
+
+/// Brings the buyers of a SKU with a limit in line with PostgreSQL; how many were not.
+///
+/// # Errors
+/// A store is away; part of it may have been done.
+pub async fn put_buyers(stock: &Stock, shard: Shard, sku: &Sku) -> Result<usize, StockError> {
+    let mut right = std::collections::BTreeMap::new();
+    let mut after = None;
+    loop {
+        let page = store::buyer_units::page(&stock.store, sku, after.as_ref(), PAGE).await?;
+        let Some((last, _)) = page.last() else { break };
+        after = Some(last.clone());
+        right.extend(page);
+    }
+    let seen = stock.gate.read_buyers(shard, sku).await?;
+    let mut wrong = Vec::new();
+    for (buyer, &units) in &right {
+        let there = seen.get(buyer).copied().unwrap_or(0);
+        if there != units {
+            wrong.push(BuyerUnits {
+                buyer: buyer.clone(),
+                seen: there,
+                units,
+            });
+        }
+    }
+    for (buyer, &there) in &seen {
+        if !right.contains_key(buyer) && there != 0 {
+            wrong.push(BuyerUnits {
+                buyer: buyer.clone(),
+                seen: there,
+                units: 0,
+            });
+        }
+    }
+    if !wrong.is_empty() {
+        stock.gate.correct_buyers(shard, sku, &wrong).await?;
+    }
+    Ok(wrong.len())
+}

@@ -1,0 +1,388 @@
+//! The gate is compared with PostgreSQL and repaired with the same calls as always: there is no
+//! separate repair path (P10). Drift of a SKU is gone within 8 s.
+//!
+//! Every 2 s, per shard:
+//! 1. Registers and `held` of all SKUs against the gate's. What two sightings in a row show is
+//!    cured ([`crate::drift`]): the register is put again, or holds are compared.
+//! 2. Holds one by one against live orders, and buyers against `buyer_units`: when step 1 asks for
+//!    it, when the server turns out to be another one (it may have lost writes), after a rebuild,
+//!    while there are suspects, and once a minute. What two comparisons in a row show is cured:
+//!    holds by `sync`, buyers by `correct_buyers`. A hold without an order is left to the due sweep
+//!    for 6 s: its accept may be under way.
+//! 3. What no call can cure (damaged keys, a counter that is not the sum of its holds) gets a new
+//!    epoch.
+//!
+//! *Dies anywhere:* the sightings are forgotten and made again; each cure may be repeated.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use contracts::{HoldId, Sku};
+use domain::{Buyer, Hold, HoldState, HoldView, Shard};
+use reservations::{BuyerUnits, GateSnapshot};
+use store::skus::SkuRow;
+
+use crate::{
+    Stock, StockError,
+    drift::{Cure, Sighting, judge},
+    rebuild_gate::{drop_old_epochs, rebuild},
+    sweep_holds::ask,
+    sync_gate::{sync_skus, sync_views},
+};
+
+/// How long a hold without an order may be there before the due sweep must have seen it.
+const ORPHAN_AFTER: Duration = Duration::from_secs(6);
+
+/// Holds are compared at least this often.
+const COMPARE_EVERY: Duration = Duration::from_secs(60);
+
+/// How often in a row a counter must differ from its holds by the same amount.
+const WRONG_SUMS: u32 = 3;
+
+const PAGE: i64 = 1_000;
+
+/// What was repaired in one look at a shard.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Repaired {
+    /// Registers that were put again.
+    pub registers: usize,
+    /// Holds that were kept, committed or released.
+    pub holds: usize,
+    /// Buyers whose units were corrected.
+    pub buyers: usize,
+    /// Whether the shard got a new epoch.
+    pub rebuilt: bool,
+}
+
+/// Remembers the last sightings.
+#[derive(Debug)]
+pub struct RepairDrift {
+    stock: Stock,
+    seen: Mutex<BTreeMap<Shard, Seen>>,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    gates: BTreeMap<Sku, Sighting>,
+    server_changes: u64,
+    epoch: Option<String>,
+    compared: Option<Instant>,
+    suspects: BTreeMap<HoldId, Instant>,
+    buyers: BTreeMap<(Sku, Buyer), (i64, i64)>,
+    sums: BTreeMap<Sku, (i64, u32)>,
+}
+
+impl RepairDrift {
+    /// A check that has seen nothing yet.
+    #[must_use]
+    pub fn new(stock: Stock) -> Self {
+        Self {
+            stock,
+            seen: Mutex::default(),
+        }
+    }
+
+    /// Looks at all shards. What was seen at the last look and still is, is repaired: call it every
+    /// 2 s.
+    ///
+    /// # Errors
+    /// A store is away; sightings of the shard are forgotten.
+    pub async fn look(&self) -> Result<Repaired, StockError> {
+        let mut total = Repaired::default();
+        for shard in store::sweep::shards(&self.stock.store).await? {
+            let mut seen = self.lock().remove(&shard).unwrap_or_default();
+            let repaired = self.look_at(shard, &mut seen).await?;
+            self.lock().insert(shard, seen);
+            total.registers += repaired.registers;
+            total.holds += repaired.holds;
+            total.buyers += repaired.buyers;
+            total.rebuilt |= repaired.rebuilt;
+        }
+        Ok(total)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<Shard, Seen>> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn look_at(&self, shard: Shard, seen: &mut Seen) -> Result<Repaired, StockError> {
+        let mut repaired = Repaired::default();
+        let Some(epoch) = self
+            .stock
+            .gate
+            .current_epoch(shard)
+            .await?
+            .filter(|state| state.open)
+        else {
+            *seen = Seen::default();
+            return Ok(repaired);
+        };
+        let changes = self.stock.gate.server().borrow().changes;
+        let moved =
+            seen.epoch.as_deref() != Some(epoch.epoch.as_str()) || seen.server_changes != changes;
+        seen.epoch = Some(epoch.epoch.clone());
+        seen.server_changes = changes;
+
+        let cures = self.see_gates(shard, seen).await?;
+        let due = seen.compared.is_none_or(|at| at.elapsed() >= COMPARE_EVERY);
+        let mut compare = moved || due || !seen.suspects.is_empty() || !seen.buyers.is_empty();
+        compare |= !seen.sums.is_empty();
+        let mut lost = None;
+        let mut late = Vec::new();
+        for (sku, cure) in cures {
+            match cure {
+                Cure::PutRegister => late.push(sku),
+                Cure::CompareHolds => compare = true,
+                Cure::Rebuild(why) => lost = Some(why),
+            }
+        }
+        if !late.is_empty() {
+            sync_skus(&self.stock, &late).await?;
+            repaired.registers = late.len();
+            note(shard, "register", late.len());
+        }
+        if compare && lost.is_none() {
+            lost = self.compare(shard, seen, &mut repaired).await?;
+        }
+        if let Some(why) = lost {
+            tracing::warn!(
+                shard = shard.0,
+                why,
+                "gate of a shard can't be repaired and is rebuilt"
+            );
+            rebuild(&self.stock, shard, Some(&epoch.epoch)).await?;
+            note(shard, "epoch", 1);
+            repaired.rebuilt = true;
+            *seen = Seen::default();
+        }
+        Ok(repaired)
+    }
+
+    /// Step 1: sees all SKUs of a shard and judges them against the last sighting.
+    async fn see_gates(
+        &self,
+        shard: Shard,
+        seen: &mut Seen,
+    ) -> Result<Vec<(Sku, Cure)>, StockError> {
+        let mut now = BTreeMap::new();
+        let mut after: Option<Sku> = None;
+        loop {
+            let page =
+                store::skus::page(&self.stock.store, Some(shard), after.as_ref(), PAGE).await?;
+            let Some(last) = page.last() else { break };
+            after = Some(last.sku.clone());
+            let skus: Vec<Sku> = page.iter().map(|row| row.sku.clone()).collect();
+            let gates = self.stock.gate.read_gates(shard, &skus).await?;
+            now.extend(page.iter().zip(gates).map(|(row, gate)| {
+                let sighting = Sighting {
+                    register: SkuRow::register(row),
+                    held: row.held,
+                    gate,
+                };
+                (row.sku.clone(), sighting)
+            }));
+        }
+        let cures = now
+            .iter()
+            .filter_map(|(sku, sighting)| {
+                let cure = judge(seen.gates.get(sku)?, sighting)?;
+                Some((sku.clone(), cure))
+            })
+            .collect();
+        seen.gates = now;
+        Ok(cures)
+    }
+
+    /// Step 2: compares holds and buyers; why the shard needs a new epoch, if it does.
+    async fn compare(
+        &self,
+        shard: Shard,
+        seen: &mut Seen,
+        repaired: &mut Repaired,
+    ) -> Result<Option<&'static str>, StockError> {
+        let live = self.live_holds(shard).await?;
+        let snapshot = self.stock.gate.snapshot(shard).await?;
+        seen.compared = Some(platform::clock::monotonic());
+        if !snapshot.damaged.is_empty() {
+            return Ok(Some("damaged"));
+        }
+        if !snapshot.stray.is_empty() {
+            drop_old_epochs(&self.stock, shard).await?;
+        }
+        if wrong_sums(&snapshot, &mut seen.sums) {
+            return Ok(Some("held is not the sum of its holds"));
+        }
+        repaired.holds = self
+            .repair_holds(shard, &live, &snapshot, &mut seen.suspects)
+            .await?;
+        repaired.buyers = self.repair_buyers(shard, &snapshot, seen).await?;
+        Ok(None)
+    }
+
+    async fn live_holds(&self, shard: Shard) -> Result<BTreeMap<HoldId, Hold>, StockError> {
+        let mut live = BTreeMap::new();
+        let mut after = None;
+        loop {
+            let page = store::holds::live_page(&self.stock.store, shard, after, PAGE).await?;
+            live.extend(
+                page.holds
+                    .into_iter()
+                    .map(|view| (view.hold.hold_id, view.hold)),
+            );
+            match page.next {
+                Some(next) => after = Some(next),
+                None => return Ok(live),
+            }
+        }
+    }
+
+    async fn repair_holds(
+        &self,
+        shard: Shard,
+        live: &BTreeMap<HoldId, Hold>,
+        snapshot: &GateSnapshot,
+        suspects: &mut BTreeMap<HoldId, Instant>,
+    ) -> Result<usize, StockError> {
+        let now = platform::clock::monotonic();
+        let mut fresh = BTreeMap::new();
+        let mut twice: BTreeMap<HoldId, Hold> = BTreeMap::new();
+        for (id, hold) in differing(live, snapshot) {
+            let since = suspects.get(&id).copied();
+            if since.is_some() {
+                twice.insert(id, hold);
+            }
+            fresh.insert(id, since.unwrap_or(now));
+        }
+        *suspects = fresh;
+        if twice.is_empty() {
+            return Ok(0);
+        }
+        let (views, _) = ask(&self.stock, shard, twice).await?;
+        let views: Vec<HoldView> = views
+            .into_iter()
+            .filter(|view| {
+                let known =
+                    live.contains_key(&view.hold.hold_id) || view.state != HoldState::Released;
+                let since = suspects.get(&view.hold.hold_id).copied().unwrap_or(now);
+                known || now.saturating_duration_since(since) >= ORPHAN_AFTER
+            })
+            .collect();
+        let count = views.len();
+        if count > 0 {
+            sync_views(&self.stock, BTreeMap::from([(shard, views)])).await?;
+            note(shard, "hold", count);
+        }
+        Ok(count)
+    }
+
+    async fn repair_buyers(
+        &self,
+        shard: Shard,
+        snapshot: &GateSnapshot,
+        seen: &mut Seen,
+    ) -> Result<usize, StockError> {
+        let limited: BTreeSet<Sku> = seen
+            .gates
+            .values()
+            .filter(|sighting| sighting.register.per_customer_limit.is_some())
+            .map(|sighting| sighting.register.sku.clone())
+            .collect();
+        let mut wrong: BTreeMap<(Sku, Buyer), (i64, i64)> = BTreeMap::new();
+        for (key, &units) in &snapshot.buyers {
+            if limited.contains(&key.0) {
+                wrong.insert(key.clone(), (units, 0));
+            }
+        }
+        for sku in &limited {
+            let mut after: Option<Buyer> = None;
+            loop {
+                let page =
+                    store::buyer_units::page(&self.stock.store, sku, after.as_ref(), PAGE).await?;
+                let Some((last, _)) = page.last() else { break };
+                after = Some(last.clone());
+                for (buyer, units) in page {
+                    wrong.entry((sku.clone(), buyer)).or_insert((0, 0)).1 = units;
+                }
+            }
+        }
+        wrong.retain(|_, (there, right)| there != right);
+        let mut by_sku: BTreeMap<&Sku, Vec<BuyerUnits>> = BTreeMap::new();
+        for (key, &(there, right)) in &wrong {
+            if seen.buyers.get(key) == Some(&(there, right)) {
+                let units = BuyerUnits {
+                    buyer: key.1.clone(),
+                    seen: there,
+                    units: right,
+                };
+                by_sku.entry(&key.0).or_default().push(units);
+            }
+        }
+        let mut count = 0;
+        for (sku, units) in by_sku {
+            count += units.len();
+            self.stock.gate.correct_buyers(shard, sku, &units).await?;
+        }
+        if count > 0 {
+            note(shard, "buyer", count);
+        }
+        seen.buyers = wrong;
+        Ok(count)
+    }
+}
+
+/// Holds that are at one place only, are others there, or are on no list of the sweep.
+fn differing(live: &BTreeMap<HoldId, Hold>, snapshot: &GateSnapshot) -> BTreeMap<HoldId, Hold> {
+    let mut differing = BTreeMap::new();
+    for (id, hold) in live {
+        if snapshot
+            .holds
+            .get(id)
+            .is_none_or(|stored| stored.hold != *hold)
+        {
+            differing.insert(*id, hold.clone());
+        }
+    }
+    for (id, stored) in &snapshot.holds {
+        if !live.contains_key(id) || !snapshot.due.contains_key(id) {
+            differing.entry(*id).or_insert_with(|| stored.hold.clone());
+        }
+    }
+    differing
+}
+
+/// Whether a counter has differed from the sum of its holds by the same amount for long enough.
+fn wrong_sums(snapshot: &GateSnapshot, sums: &mut BTreeMap<Sku, (i64, u32)>) -> bool {
+    let mut held: BTreeMap<&Sku, i64> = BTreeMap::new();
+    for stored in snapshot.holds.values() {
+        for line in &stored.hold.lines {
+            *held.entry(&line.sku).or_default() += i64::from(line.quantity.get());
+        }
+    }
+    let mut now = BTreeMap::new();
+    for (sku, gate) in &snapshot.gates {
+        let by = gate.held - held.get(sku).copied().unwrap_or(0);
+        if by != 0 {
+            let times = sums
+                .get(sku)
+                .filter(|(before, _)| *before == by)
+                .map_or(0, |(_, n)| *n);
+            now.insert(sku.clone(), (by, times + 1));
+        }
+    }
+    *sums = now;
+    sums.values().any(|(_, times)| *times >= WRONG_SUMS)
+}
+
+fn note(shard: Shard, what: &'static str, count: usize) {
+    metrics::counter!("drift_repairs_total", "what" => what)
+        .increment(u64::try_from(count).unwrap_or(u64::MAX));
+    tracing::warn!(
+        shard = shard.0,
+        what,
+        count,
+        "drift of the gate was repaired"
+    );
+}

@@ -1,0 +1,381 @@
+//! Starts the service, runs its use cases on timers, and stops it (P13, P15).
+
+use std::{sync::Arc, time::Duration};
+
+use messaging::{ConsumerConfig, RelayConfig};
+use platform::{
+    Ops, Shutdown,
+    config::{Listen, Unsafe},
+    periodic, shutdown,
+};
+use reservations::{Gate, GateConfig};
+use secrecy::ExposeSecret;
+use store::{Store, StoreOptions};
+use tokio::time::sleep;
+
+use crate::{
+    Config, ExpireOrders, RepairDrift, SettleOrders, Stock, StockError,
+    expire_orders::Expired,
+    health::Health,
+    leader::Leader,
+    prune_rows::{make_partitions, prune_rows},
+    rebuild_gate::rebuild_if_lost,
+    request_refunds::request_refunds,
+    sweep_holds::sweep_holds,
+};
+
+/// How often expiry, refunds and the sweep look.
+const TICK: Duration = Duration::from_secs(1);
+
+/// How often a lost epoch is looked for: rebuilt within 5 s (F25).
+const EPOCH_TICK: Duration = Duration::from_millis(500);
+
+/// How far apart two sightings of drift are.
+const DRIFT_TICK: Duration = Duration::from_secs(2);
+
+/// How often an absent server is asked again at the start.
+const START_RETRY: Duration = Duration::from_millis(500);
+
+/// How long Redis may take to answer at the start before the service goes on without it.
+const REDIS_AT_START: Duration = Duration::from_secs(2);
+
+/// Why the service does not run.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Settings or servers are unsafe.
+    #[error(transparent)]
+    Unsafe(#[from] Unsafe),
+    /// The operations port can't be bound.
+    #[error("binding the operations port")]
+    Bind(#[source] std::io::Error),
+    /// The consumer can't be made.
+    #[error("starting the consumer")]
+    Consumer(#[from] messaging::ConsumerError),
+    /// It did not end within the time that it had.
+    #[error("tasks were still running {0:?} after the shutdown began")]
+    Unfinished(Duration),
+}
+
+/// Runs the stock service until shutdown begins, and ends within 10 s of it.
+///
+/// # Errors
+/// [`StartError`]: it refuses to start, or its port or consumer can't be had.
+pub async fn run(config: Config, shutdown: Shutdown) -> Result<(), StartError> {
+    let (stock, options) = connect(&config)?;
+    let ops = Ops::new();
+    let own = shutdown.child();
+    ops.set("started", false, "waiting for PostgreSQL");
+    let mut port = serve(config.listener.as_ref(), config.listen, &ops, &own)?;
+
+    let started = tokio::select! {
+        started = wait_until_safe(&stock, &ops, &own) => started,
+        served = &mut port => served_early(served),
+    };
+    let outcome = match started {
+        Ok(()) if own.has_begun() => Ok(()),
+        Ok(()) => work(&config, &stock, options, &ops, &own, &mut port).await,
+        Err(error) => Err(error),
+    };
+    own.begin();
+    let finished = own
+        .finished(shutdown::GRACE.saturating_sub(Duration::from_secs(1)))
+        .await;
+    stock.store.close().await;
+    outcome?;
+    if finished {
+        Ok(())
+    } else {
+        Err(StartError::Unfinished(shutdown::GRACE))
+    }
+}
+
+type Port = tokio::task::JoinHandle<std::io::Result<()>>;
+
+fn connect(config: &Config) -> Result<(Stock, StoreOptions), StartError> {
+    let mut found = config.check();
+    let common = &config.common;
+    let mut options =
+        StoreOptions::background(common.database_url.expose_secret(), "holdfast-stock");
+    options.max_connections = common.db_connections;
+    let store = Store::connect(&options);
+    let gate = Gate::new(GateConfig {
+        key_prefix: common.key_prefix.clone(),
+        reserve_timeout: Duration::from_millis(common.gate_timeout_ms.max(1)),
+        ..GateConfig::new(common.redis_url.expose_secret())
+    });
+    match (store, gate) {
+        (Ok(store), Ok(gate)) => {
+            found.into_result()?;
+            Ok((Stock { store, gate }, options))
+        }
+        (store, gate) => {
+            if let Err(error) = store {
+                found.check(true, format!("DATABASE_URL: {error}"));
+            }
+            if let Err(error) = gate {
+                found.check(true, format!("REDIS_URL or HOLDFAST_KEY_PREFIX: {error}"));
+            }
+            Err(StartError::Unsafe(found))
+        }
+    }
+}
+
+fn serve(
+    listener: Option<&std::net::TcpListener>,
+    address: std::net::SocketAddr,
+    ops: &Ops,
+    own: &Shutdown,
+) -> Result<Port, StartError> {
+    let listen = match listener {
+        Some(bound) => Listen::Bound(bound.try_clone().map_err(StartError::Bind)?),
+        None => Listen::Bound(std::net::TcpListener::bind(address).map_err(StartError::Bind)?),
+    };
+    Ok(own.spawn(platform::serve(listen, ops.router(), own.clone())))
+}
+
+fn served_early(
+    served: Result<std::io::Result<()>, tokio::task::JoinError>,
+) -> Result<(), StartError> {
+    match served {
+        Ok(Err(error)) => Err(StartError::Bind(error)),
+        Ok(Ok(())) | Err(_) => Ok(()),
+    }
+}
+
+/// Waits for PostgreSQL as long as it takes and for Redis a moment, and refuses when either is not
+/// safe to work on. A Redis that comes later is judged by [`watch_redis`].
+async fn wait_until_safe(stock: &Stock, ops: &Ops, own: &Shutdown) -> Result<(), StartError> {
+    let health = Health::new("reaching PostgreSQL");
+    let problems = loop {
+        if own.has_begun() {
+            return Ok(());
+        }
+        let checked = stock.store.check_safety().await;
+        health.note(&checked);
+        match checked {
+            Ok(problems) => break problems,
+            Err(error) if error.is_transient() => pause(START_RETRY, own).await,
+            Err(error) => {
+                let mut found = Unsafe::default();
+                found.check(true, format!("PostgreSQL can't be checked: {error}"));
+                return Err(found.into());
+            }
+        }
+    };
+    let mut found = Unsafe { problems };
+    match tokio::time::timeout(REDIS_AT_START, stock.gate.check_safety()).await {
+        Ok(Ok(safety)) => found.check(!safety.is_safe(), unsafe_redis(&safety.maxmemory_policy)),
+        Ok(Err(_)) | Err(_) => {
+            tracing::warn!("redis does not answer; the service starts without the gate");
+        }
+    }
+    found.into_result()?;
+    ops.set("started", true, "");
+    Ok(())
+}
+
+fn unsafe_redis(policy: &str) -> String {
+    format!("Redis evicts keys when memory is full (maxmemory-policy {policy}): set noeviction")
+}
+
+async fn work(
+    config: &Config,
+    stock: &Stock,
+    options: StoreOptions,
+    ops: &Ops,
+    own: &Shutdown,
+    port: &mut Port,
+) -> Result<(), StartError> {
+    let expire = Arc::new(ExpireOrders::new(
+        stock.clone(),
+        config.required_consumers(),
+    ));
+    // Before the consumer beats: an outage that this process was part of is seen by its silence.
+    let health = Health::new("expiring orders");
+    loop {
+        let judged = expire.expire_due_orders().await;
+        health.note(&judged);
+        if judged.is_ok() || own.has_begun() {
+            break;
+        }
+        pause(START_RETRY, own).await;
+    }
+
+    let leader = Leader::default();
+    own.spawn(leader.clone().run(options.clone(), own.clone()));
+    tick_everywhere(stock, expire, health, own);
+    tick_as_leader(stock, &leader, own);
+    watch_servers(stock, ops, own);
+
+    let common = &config.common;
+    let names = contracts::TopicNames::new(&common.topic_suffix);
+    let instance = format!("stock-{}", std::process::id());
+    if common.relay {
+        let relay = RelayConfig {
+            brokers: common.kafka_brokers.clone(),
+            names: names.clone(),
+            instance: instance.clone(),
+            store: stock.store.clone(),
+            options,
+        };
+        own.spawn(messaging::relay::run(relay, own.clone()));
+    }
+    let consumer = ConsumerConfig::new(common.kafka_brokers.clone(), names, instance);
+    let handler = SettleOrders::new(stock.clone());
+    let consumes = messaging::consumer::run(
+        handler,
+        consumer,
+        stock.store.clone(),
+        ops.clone(),
+        own.clone(),
+    );
+    tokio::select! {
+        consumed = consumes => Ok(consumed?),
+        served = port => served_early(served),
+    }
+}
+
+/// What every replica does; locks in PostgreSQL keep them apart.
+fn tick_everywhere(stock: &Stock, expire: Arc<ExpireOrders>, health: Health, own: &Shutdown) {
+    let health = Arc::new(health);
+    periodic::spawn(own, TICK, move || {
+        let (expire, health) = (Arc::clone(&expire), Arc::clone(&health));
+        async move {
+            let expired = expire.expire_due_orders().await;
+            health.note(&expired);
+            if let Ok(Expired::Held(by)) = expired {
+                tracing::error!(
+                    disagreement_seconds = by.as_secs(),
+                    "expiry is held: the database's clock jumped against this machine's"
+                );
+            }
+        }
+    });
+    let stock = stock.clone();
+    let health = Arc::new(Health::new("asking for refunds again"));
+    periodic::spawn(own, TICK, move || {
+        let (stock, health) = (stock.clone(), Arc::clone(&health));
+        async move { health.note(&request_refunds(&stock).await) }
+    });
+}
+
+/// What one replica does.
+fn tick_as_leader(stock: &Stock, leader: &Leader, own: &Shutdown) {
+    as_leader(own, leader, TICK, Health::new("sweeping the gate"), {
+        let stock = stock.clone();
+        move || {
+            let stock = stock.clone();
+            async move { sweep_holds(&stock).await.map(|_| ()) }
+        }
+    });
+    as_leader(
+        own,
+        leader,
+        EPOCH_TICK,
+        Health::new("looking for lost shards of the gate"),
+        {
+            let stock = stock.clone();
+            move || {
+                let stock = stock.clone();
+                async move { rebuild_lost_shards(&stock).await }
+            }
+        },
+    );
+    let repair = Arc::new(RepairDrift::new(stock.clone()));
+    as_leader(
+        own,
+        leader,
+        DRIFT_TICK,
+        Health::new("comparing the gate with PostgreSQL"),
+        move || {
+            let repair = Arc::clone(&repair);
+            async move { repair.look().await.map(|_| ()) }
+        },
+    );
+    as_leader(
+        own,
+        leader,
+        Duration::from_secs(60),
+        Health::new("making outbox partitions"),
+        {
+            let stock = stock.clone();
+            move || {
+                let stock = stock.clone();
+                async move { make_partitions(&stock).await.map(|_| ()) }
+            }
+        },
+    );
+    let stock = stock.clone();
+    as_leader(
+        own,
+        leader,
+        Duration::from_secs(600),
+        Health::new("pruning old rows"),
+        move || {
+            let stock = stock.clone();
+            async move { prune_rows(&stock).await.map(|_| ()) }
+        },
+    );
+}
+
+async fn rebuild_lost_shards(stock: &Stock) -> Result<(), StockError> {
+    for shard in store::sweep::shards(&stock.store).await? {
+        rebuild_if_lost(stock, shard).await?;
+    }
+    Ok(())
+}
+
+fn as_leader<F, Fut>(own: &Shutdown, leader: &Leader, every: Duration, health: Health, body: F)
+where
+    F: Fn() -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<(), StockError>> + Send,
+{
+    let leader = leader.clone();
+    let state = Arc::new((body, health));
+    periodic::spawn(own, every, move || {
+        let (leader, state) = (leader.clone(), Arc::clone(&state));
+        async move {
+            if leader.leads() {
+                state.1.note(&(state.0)().await);
+            }
+        }
+    });
+}
+
+/// Readiness: PostgreSQL decides it. Without Redis the service works, without the gate; a Redis that
+/// evicts keys is no gate.
+fn watch_servers(stock: &Stock, ops: &Ops, own: &Shutdown) {
+    let (stock, ops) = (stock.clone(), ops.clone());
+    let store = Arc::new(Health::new("asking PostgreSQL"));
+    let gate = Arc::new(Health::new("asking Redis"));
+    periodic::spawn(own, TICK, move || {
+        let (stock, ops) = (stock.clone(), ops.clone());
+        let (store, gate) = (Arc::clone(&store), Arc::clone(&gate));
+        async move {
+            let pinged = stock.store.ping().await;
+            store.note(&pinged);
+            ops.set(
+                "postgres",
+                pinged.is_ok(),
+                pinged.err().map_or_else(String::new, |e| e.to_string()),
+            );
+            let checked = stock.gate.check_safety().await;
+            gate.note(&checked);
+            match checked {
+                Ok(safety) if !safety.is_safe() => {
+                    metrics::counter!("alarms_total", "kind" => "redis-evicts").increment(1);
+                    ops.set("redis", false, unsafe_redis(&safety.maxmemory_policy));
+                }
+                Ok(_) => ops.set("redis", true, ""),
+                Err(_) => ops.set("redis", true, "away; orders go on without the gate"),
+            }
+        }
+    });
+}
+
+async fn pause(wait: Duration, own: &Shutdown) {
+    tokio::select! {
+        () = own.begun() => {}
+        () = sleep(wait) => {}
+    }
+}
