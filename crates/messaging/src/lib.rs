@@ -5,6 +5,7 @@
 //! - [`admin`] makes, measures and reads topics for tools and tests.
 
 pub mod admin;
+mod backoff;
 mod client;
 pub mod consumer;
 mod record;

@@ -1,11 +1,33 @@
 //! The relay: every committed outbox row is published at least once, in order per key; a row is
 //! passed over only when its transaction rolled back or the record itself can never be sent (P8).
+//!
+//! One process leads: it holds the lease, and reads, parks and moves the watermark on the lease's
+//! connection alone, so that one which lost the lease can do none of it. What it sent before it
+//! noticed is sent again by the next leader, with the same event ids.
+//!
+//! When it dies: before the acknowledgement, the rows are sent again from the watermark; after it
+//! and before the watermark moved, they are sent twice. Consumers tell by (`ce_source`, `ce_id`).
 
 mod cursor;
+mod leader;
+mod record;
+mod sender;
+
+use std::time::Duration;
 
 use contracts::TopicNames;
 use platform::Shutdown;
 use store::{Store, StoreOptions};
+
+use crate::backoff::Backoff;
+
+pub use leader::{Relay, Step};
+
+/// How long another process waits before it asks for the lease again.
+const STAND_BY: Duration = Duration::from_millis(500);
+/// Between two steps while there is work, and the most when there is none.
+const BUSY: Duration = Duration::from_millis(5);
+const IDLE: Duration = Duration::from_millis(50);
 
 /// What the relay needs.
 #[derive(Debug, Clone)]
@@ -25,21 +47,79 @@ pub struct RelayConfig {
 /// Why the relay can't lead on. It stands down and tries to lead again.
 #[derive(Debug, thiserror::Error)]
 pub enum RelayError {
-    /// The lease, or the database under it.
-    #[error("the lease of the relay")]
+    /// The lease is lost, or the database under it.
+    #[error("the relay's lease or its connection")]
     Store(#[from] store::StoreError),
     /// The producer can't be made.
-    #[error("making the producer")]
+    #[error("making the relay's producer")]
     Producer(#[source] rdkafka::error::KafkaError),
 }
-
-/// A leading relay, one step at a time: for tests.
-#[derive(Debug)]
-pub struct Relay {}
 
 /// Stands by until it may lead, leads until it loses the lease, for ever; ends at shutdown, having
 /// flushed, moved the watermark and released the lease. Every service process calls it.
 pub async fn run(config: RelayConfig, shutdown: Shutdown) {
-    let _ = &config;
-    shutdown.begun().await;
+    metrics::gauge!("relay_is_leader").set(0.0);
+    let mut backoff = Backoff::new(STAND_BY, Duration::from_secs(5));
+    let mut failing = false;
+    while !shutdown.has_begun() {
+        let pause = match Relay::lead(config.clone()).await {
+            Ok(Some(relay)) => {
+                failing = false;
+                backoff.reset();
+                lead(relay, &config.instance, &shutdown).await;
+                STAND_BY
+            }
+            Ok(None) => STAND_BY,
+            Err(error) => {
+                if !std::mem::replace(&mut failing, true) {
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        "relay can't ask for its lease"
+                    );
+                }
+                backoff.pause()
+            }
+        };
+        wait(pause, &shutdown).await;
+    }
+}
+
+/// Leads until the lease is lost or shutdown begins.
+async fn lead(mut relay: Relay, instance: &str, shutdown: &Shutdown) {
+    tracing::info!(
+        relay.instance = instance,
+        relay.low = relay.low(),
+        "relay leads"
+    );
+    metrics::gauge!("relay_is_leader").set(1.0);
+    let mut pause = BUSY;
+    while !shutdown.has_begun() {
+        match relay.step().await {
+            Ok(step) if step.more => continue,
+            Ok(step) if step.is_quiet() => pause = (pause * 2).min(IDLE),
+            Ok(_) => pause = BUSY,
+            Err(error) => {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "relay stands down"
+                );
+                metrics::gauge!("relay_is_leader").set(0.0);
+                return;
+            }
+        }
+        tokio::select! {
+            () = relay.reported() => {}
+            () = wait(pause, shutdown) => {}
+        }
+    }
+    relay.stand_down().await;
+    metrics::gauge!("relay_is_leader").set(0.0);
+    tracing::info!(relay.instance = instance, "relay stood down for shutdown");
+}
+
+async fn wait(pause: Duration, shutdown: &Shutdown) {
+    tokio::select! {
+        () = tokio::time::sleep(pause) => {}
+        () = shutdown.begun() => {}
+    }
 }

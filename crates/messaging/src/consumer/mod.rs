@@ -1,13 +1,32 @@
 //! The consumer runner: every record of a topic has its effect once, or is a dead letter with a
 //! reason; nothing is passed over and nothing bad holds the rest up (P9).
+//!
+//! - All partitions are merged into batches; a batch is one transaction of inbox rows, the effect
+//!   and dead letters. What was handled before is told by the inbox, in that transaction.
+//! - Transient failures are waited out for ever. Permanent ones become dead letters at once. What
+//!   is neither is halved until the event that fails is alone; it is tried again beside the others.
+//! - Offsets are stored after the commit, per partition up to the first record that is not done,
+//!   and only while the partition is still ours.
+//! - A thread of its own polls the client, so that membership outlives the outage of a database.
 
+mod attempt;
 mod handler;
+mod offsets;
+mod poller;
+mod runner;
+mod unit;
+mod watch;
+
+use std::{sync::Arc, time::Duration};
 
 use contracts::TopicNames;
-use platform::{Ops, Shutdown};
+use platform::{Ops, Shutdown, periodic};
 use store::Store;
 
 pub use handler::{Aside, Class, HandleError, Handler, Inbound, Position, Rejection};
+
+/// How long a consumer may take from the begin of the shutdown to its end.
+const END: Duration = Duration::from_secs(8);
 
 /// What a consumer needs besides its handler.
 #[derive(Debug, Clone)]
@@ -18,17 +37,40 @@ pub struct ConsumerConfig {
     pub names: TopicNames,
     /// The process, as shown in the broker's list of members.
     pub instance: String,
+    /// When an event that fails alone for no known reason becomes a dead letter.
+    pub unclassified: Unclassified,
+}
+
+/// How often and how long an event may fail alone, while others are handled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unclassified {
+    /// Failures, at least 2.
+    pub attempts: i32,
+    /// From the first to the last.
+    pub over: Duration,
 }
 
 impl ConsumerConfig {
-    /// The defaults of everything but the addresses.
+    /// The defaults of everything but the addresses: five failures over a minute.
     #[must_use]
     pub fn new(brokers: impl Into<String>, names: TopicNames, instance: impl Into<String>) -> Self {
         Self {
             brokers: brokers.into(),
             names,
             instance: instance.into(),
+            unclassified: Unclassified {
+                attempts: 5,
+                over: Duration::from_secs(60),
+            },
         }
+    }
+
+    /// The pause between two tries of an event that fails alone.
+    fn unclassified_every(&self) -> Duration {
+        self.unclassified.over
+            / u32::try_from(self.unclassified.attempts - 1)
+                .unwrap_or(1)
+                .max(1)
     }
 }
 
@@ -44,13 +86,17 @@ pub enum ConsumerError {
     /// No thread for the client.
     #[error("starting the thread that polls")]
     Thread(#[source] std::io::Error),
+    /// The runner panicked; that is a bug of the runner, since a handler's panic is caught.
+    #[error("the runner ended early")]
+    Runner(#[source] tokio::task::JoinError),
 }
 
 /// Consumes until shutdown begins: then finishes the attempt in hand, stores offsets and leaves
-/// the group, within 10 seconds even when the broker is away.
+/// the group, within 8 seconds even when the broker is away.
 ///
 /// # Errors
-/// [`ConsumerError`] at the start only; what fails later is waited out or set aside.
+/// [`ConsumerError`] at the start, or after a bug of the runner; what fails later is waited out or
+/// set aside.
 pub async fn run<H: Handler>(
     handler: H,
     config: ConsumerConfig,
@@ -58,7 +104,27 @@ pub async fn run<H: Handler>(
     ops: Ops,
     shutdown: Shutdown,
 ) -> Result<(), ConsumerError> {
-    let _ = (&handler, &config, &store, &ops);
-    shutdown.begun().await;
-    Ok(())
+    let consumer = handler.consumer();
+    let poller = poller::Poller::start(&config, consumer)?;
+    let progress = Arc::new(watch::Progress::new());
+    let watched = (store.clone(), ops, poller.shared.clone(), progress.clone());
+    periodic::spawn(&shutdown, watch::EVERY, move || {
+        let (store, ops, shared, progress) = watched.clone();
+        async move { watch::look(consumer, &store, &ops, &shared, &progress).await }
+    });
+    let runner = runner::Runner::new(handler, config, store, shutdown.clone(), poller, progress);
+    // a task of its own: a caller that drops this future must not cut a transaction (P14)
+    let mut task = shutdown.spawn(runner.run());
+    let cut = async {
+        shutdown.begun().await;
+        tokio::time::sleep(END).await;
+    };
+    tokio::select! {
+        ended = &mut task => ended.map_err(ConsumerError::Runner),
+        () = cut => {
+            tracing::warn!(consumer = consumer.as_str(), "consumer did not end in time; its records come again");
+            task.abort();
+            Ok(())
+        }
+    }
 }

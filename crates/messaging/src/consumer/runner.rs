@@ -1,0 +1,387 @@
+//! The loop: gather records, run them as one transaction, sort out what fails, store offsets.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use platform::{Shutdown, clock};
+use store::Store;
+
+use super::{
+    ConsumerConfig,
+    attempt::{Tally, attempt},
+    handler::{Class, HandleError, Handler, Inbound, Rejection},
+    offsets::Offsets,
+    poller::{Poller, Record},
+    unit::{self, Records, Unit},
+    watch::Progress,
+};
+use crate::backoff::Backoff;
+
+/// Records of one transaction.
+const BATCH_MAX: usize = 500;
+/// How long a batch waits for more: while records flow, and when one came alone.
+const LINGER: Duration = Duration::from_millis(10);
+const LINGER_ALONE: Duration = Duration::from_millis(1);
+/// More events than this that fail for no known reason are our fault, not theirs: reading stops.
+const STUCK_MAX: usize = 200;
+/// How long leaving the group may take.
+const LEAVE: Duration = Duration::from_secs(3);
+
+/// An event that fails alone, and nobody knows why. The others go on without it.
+struct Stuck<E> {
+    event: Inbound<E>,
+    records: Records,
+    failures: i32,
+    since: Instant,
+    commits_before: u64,
+    next_at: Instant,
+}
+
+/// Why a unit was not done.
+enum Failed {
+    /// Shutdown began: it stays undone and comes again.
+    Interrupted,
+    /// Not all of it can be handled.
+    Classified(Failure),
+}
+
+enum Failure {
+    Permanent(Rejection),
+    Unclassified(String),
+}
+
+pub(super) struct Runner<H: Handler> {
+    handler: H,
+    topic: Arc<str>,
+    config: ConsumerConfig,
+    store: Store,
+    shutdown: Shutdown,
+    poller: Poller,
+    progress: Arc<Progress>,
+    offsets: Offsets,
+    stuck: Vec<Stuck<H::Event>>,
+    /// Transactions so far.
+    commits: u64,
+    last_batch: usize,
+}
+
+impl<H: Handler> Runner<H> {
+    pub(super) fn new(
+        handler: H,
+        config: ConsumerConfig,
+        store: Store,
+        shutdown: Shutdown,
+        poller: Poller,
+        progress: Arc<Progress>,
+    ) -> Self {
+        let topic = config.names.topic(handler.consumer().topic()).into();
+        Self {
+            handler,
+            topic,
+            config,
+            store,
+            shutdown,
+            poller,
+            progress,
+            offsets: Offsets::default(),
+            stuck: Vec::new(),
+            commits: 0,
+            last_batch: 0,
+        }
+    }
+
+    /// Runs until shutdown begins; then leaves the group.
+    pub(super) async fn run(mut self) {
+        while !self.shutdown.has_begun() {
+            let records = self.gather().await;
+            self.take(records).await;
+            self.retry_stuck().await;
+            self.poller.store(self.offsets.storable());
+        }
+        let consumer = self.handler.consumer().as_str();
+        if self.poller.stop(LEAVE).await {
+            tracing::info!(consumer, "consumer left its group");
+        } else {
+            tracing::warn!(
+                consumer,
+                "consumer could not leave its group in time; the session times out"
+            );
+        }
+    }
+
+    /// The next batch; empty when a stuck event is due or shutdown began.
+    async fn gather(&mut self) -> Vec<Record> {
+        let mut batch = Vec::new();
+        let due = self.stuck.iter().map(|stuck| stuck.next_at).min();
+        let wake = async {
+            match due {
+                Some(at) => tokio::time::sleep_until(at.into()).await,
+                None => std::future::pending().await,
+            }
+        };
+        let full = self.stuck.len() >= STUCK_MAX;
+        tokio::select! {
+            biased;
+            () = self.shutdown.begun() => return batch,
+            read = self.poller.records.recv_many(&mut batch, BATCH_MAX), if !full => {
+                if read == 0 {
+                    // the thread that polls is gone; nothing more will come
+                    self.shutdown.begun().await;
+                }
+            }
+            () = wake => return batch,
+        }
+        let linger = if self.last_batch > 8 {
+            LINGER
+        } else {
+            LINGER_ALONE
+        };
+        let until = tokio::time::Instant::now() + linger;
+        while batch.len() < BATCH_MAX {
+            let room = BATCH_MAX - batch.len();
+            let more = self.poller.records.recv_many(&mut batch, room);
+            if tokio::time::timeout_at(until, more).await.is_err() {
+                break;
+            }
+        }
+        self.last_batch = batch.len();
+        batch
+    }
+
+    /// Handles a batch: when it returns, each record is done or stuck, or shutdown began.
+    async fn take(&mut self, records: Vec<Record>) {
+        let shared = &self.poller.shared;
+        let (ours, lost): (Vec<_>, Vec<_>) = records
+            .into_iter()
+            .partition(|r| shared.owns(r.partition, r.epoch));
+        lost.iter().for_each(|record| shared.release(record));
+        if ours.is_empty() {
+            return;
+        }
+        for record in &ours {
+            self.offsets
+                .seen(record.partition, record.epoch, record.offset);
+        }
+        let read = unit::read(&self.handler, &self.topic, ours);
+        if !read.skipped.is_empty() {
+            self.count("skipped", read.skipped.len());
+            self.done(&read.skipped);
+        }
+        if read.unit.len() > 0 {
+            self.process(read.unit).await;
+        } else {
+            self.progress.moved();
+        }
+    }
+
+    /// Runs a unit; what fails is halved until the one that fails is alone.
+    async fn process(&mut self, unit: Unit<H::Event>) {
+        let mut todo = vec![unit];
+        while let Some(mut unit) = todo.pop() {
+            match self.through(&mut unit).await {
+                Ok(tally) => self.finish(&unit, tally),
+                Err(Failed::Interrupted) => return,
+                Err(Failed::Classified(_)) if unit.len() > 1 => {
+                    let later = unit.split();
+                    todo.push(later);
+                    todo.push(unit);
+                }
+                Err(Failed::Classified(failure)) => {
+                    if let Some(reject) = self.set_aside(unit, failure) {
+                        todo.push(reject);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Runs a unit through all transient failures, for ever.
+    async fn through(&mut self, unit: &mut Unit<H::Event>) -> Result<Tally, Failed> {
+        let consumer = self.handler.consumer().as_str();
+        let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(5));
+        let mut waiting = false;
+        loop {
+            let failure = match attempt(&self.handler, &self.store, unit).await {
+                Ok(tally) => {
+                    if waiting {
+                        tracing::info!(consumer, "consumer goes on");
+                    }
+                    self.progress.waits(false);
+                    return Ok(tally);
+                }
+                Err(HandleError::Permanent(rejection)) => Failure::Permanent(rejection),
+                Err(HandleError::Unclassified(cause)) => {
+                    Failure::Unclassified(chain(cause.as_ref()))
+                }
+                Err(HandleError::Transient(cause)) => {
+                    metrics::counter!("consumer_retries_total", "consumer" => consumer)
+                        .increment(1);
+                    if !std::mem::replace(&mut waiting, true) {
+                        tracing::warn!(
+                            consumer,
+                            error = chain(cause.as_ref()),
+                            "consumer waits and tries again"
+                        );
+                    }
+                    self.progress.waits(true);
+                    tokio::select! {
+                        () = tokio::time::sleep(backoff.pause()) => continue,
+                        () = self.shutdown.begun() => return Err(Failed::Interrupted),
+                    }
+                }
+            };
+            self.progress.waits(false);
+            return Err(Failed::Classified(failure));
+        }
+    }
+
+    fn finish(&mut self, unit: &Unit<H::Event>, tally: Tally) {
+        self.commits += 1;
+        self.count("handled", tally.handled);
+        self.count("duplicate", tally.duplicates);
+        self.count("dead_letter", tally.dead);
+        let records: Records = unit.all_records().cloned().collect();
+        self.done(&records);
+        self.progress.moved();
+    }
+
+    /// A unit of one that failed: gives the reject to run, when it is to be a dead letter now.
+    fn set_aside(&mut self, mut unit: Unit<H::Event>, failure: Failure) -> Option<Unit<H::Event>> {
+        let Some((event, records)) = unit.events.pop().zip(unit.records.pop()) else {
+            // not even its dead letter can be written: the store refuses it; all is tried again
+            return self.keep_trying(unit, &failure);
+        };
+        match failure {
+            Failure::Permanent(rejection) => {
+                Some(Unit::of_reject(unit::reject(records, rejection, 1)))
+            }
+            Failure::Unclassified(reason) => {
+                let now = clock::monotonic();
+                tracing::warn!(
+                    consumer = self.handler.consumer().as_str(),
+                    event.id = event.event_id,
+                    reason,
+                    "event fails alone; it is tried again beside the others"
+                );
+                let next_at = now + self.config.unclassified_every();
+                let commits_before = self.commits;
+                self.stuck.push(Stuck {
+                    event,
+                    records,
+                    failures: 1,
+                    since: now,
+                    commits_before,
+                    next_at,
+                });
+                self.progress.stuck(self.stuck.len());
+                None
+            }
+        }
+    }
+
+    fn keep_trying(&self, unit: Unit<H::Event>, failure: &Failure) -> Option<Unit<H::Event>> {
+        let reason = match failure {
+            Failure::Permanent(rejection) => &rejection.reason,
+            Failure::Unclassified(reason) => reason,
+        };
+        tracing::error!(
+            consumer = self.handler.consumer().as_str(),
+            reason,
+            "a dead letter can't be written; its partition is held back"
+        );
+        drop(unit);
+        None
+    }
+
+    /// Tries the stuck events that are due, each alone.
+    async fn retry_stuck(&mut self) {
+        let shared = self.poller.shared.clone();
+        self.stuck.retain(|stuck| {
+            let ours = stuck
+                .records
+                .iter()
+                .any(|r| shared.owns(r.partition, r.epoch));
+            if !ours {
+                stuck
+                    .records
+                    .iter()
+                    .for_each(|record| shared.release(record));
+            }
+            ours
+        });
+        let now = clock::monotonic();
+        let (due, later): (Vec<_>, Vec<_>) = std::mem::take(&mut self.stuck)
+            .into_iter()
+            .partition(|stuck| stuck.next_at <= now);
+        self.stuck = later;
+        for stuck in due {
+            self.retry(stuck).await;
+        }
+        self.progress.stuck(self.stuck.len());
+    }
+
+    async fn retry(&mut self, mut stuck: Stuck<H::Event>) {
+        let mut unit = Unit::of_event(stuck.event, stuck.records);
+        let failure = match self.through(&mut unit).await {
+            Ok(tally) => return self.finish(&unit, tally),
+            Err(Failed::Interrupted) => return,
+            Err(Failed::Classified(failure)) => failure,
+        };
+        let Some((event, records)) = unit.events.pop().zip(unit.records.pop()) else {
+            return;
+        };
+        let rejection = match failure {
+            Failure::Permanent(rejection) => rejection,
+            Failure::Unclassified(reason) => {
+                stuck.failures += 1;
+                let rule = self.config.unclassified;
+                let hopeless = stuck.failures >= rule.attempts
+                    && stuck.since.elapsed() >= rule.over
+                    && self.commits > stuck.commits_before;
+                if !hopeless {
+                    let next_at = clock::monotonic() + self.config.unclassified_every();
+                    self.stuck.push(Stuck {
+                        event,
+                        records,
+                        next_at,
+                        ..stuck
+                    });
+                    return;
+                }
+                Rejection::new(Class::Unclassified, reason)
+            }
+        };
+        let reject = unit::reject(records, rejection, stuck.failures);
+        self.process(Unit::of_reject(reject)).await;
+    }
+
+    fn done(&mut self, records: &Records) {
+        for record in records {
+            self.offsets
+                .done(record.partition, record.epoch, record.offset);
+            self.poller.shared.release(record);
+        }
+    }
+
+    fn count(&self, result: &'static str, events: usize) {
+        let consumer = self.handler.consumer().as_str();
+        metrics::counter!("events_handled_total", "consumer" => consumer, "result" => result)
+            .increment(u64::try_from(events).unwrap_or(u64::MAX));
+    }
+}
+
+/// An error with all its causes, in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut out = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        let text = next.to_string();
+        if !out.ends_with(&text) {
+            out = format!("{out}: {text}");
+        }
+        cause = next.source();
+    }
+    out
+}

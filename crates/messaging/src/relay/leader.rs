@@ -1,0 +1,456 @@
+//! One leadership: steps of read, send, collect and move.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::{Duration, Instant},
+};
+
+use platform::clock;
+use store::{
+    Lease, dead_letters,
+    lease::HEARTBEAT_EVERY,
+    outbox::{self, OutboxRow},
+};
+use uuid::Uuid;
+
+use super::{
+    RelayConfig, RelayError,
+    cursor::Cursor,
+    record::{self, Outgoing, Unsendable},
+    sender::{Blame, Handed, Report, Sender, blame},
+};
+use crate::backoff::Backoff;
+
+/// The name of the lock.
+const LEASE: &str = "holdfast.relay";
+/// Rows of one read.
+const READ: i64 = 1000;
+/// Records that are sent and not yet acknowledged, at most.
+const IN_FLIGHT_MAX: usize = 5000;
+/// How often the watermark moves while records flow.
+const MOVE_EVERY: Duration = Duration::from_millis(100);
+/// How often the age of the oldest row is measured.
+const MEASURE_EVERY: Duration = Duration::from_secs(1);
+/// How often partitions are made and dropped, how far ahead, and how old they get: longer than
+/// any topic keeps events, so that lost ones can be sent again.
+const PARTITIONS_EVERY: Duration = Duration::from_secs(30);
+const PARTITIONS_AHEAD: i64 = 3_000_000;
+const PARTITIONS_AGE: Duration = Duration::from_secs(8 * 24 * 3600);
+/// How long the last records may take at shutdown.
+const FLUSH: Duration = Duration::from_secs(3);
+/// No acknowledgement for so long, with records in flight, is said once.
+const SILENCE: Duration = Duration::from_secs(5);
+
+/// What a step did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Step {
+    /// Rows read.
+    pub read: usize,
+    /// Records acknowledged.
+    pub acknowledged: usize,
+    /// Records sent or to be sent, and not acknowledged.
+    pub in_flight: usize,
+    /// Ids that may still appear below what was read.
+    pub gaps: usize,
+    /// The watermark.
+    pub low: i64,
+    /// Whether more rows are there to be read at once.
+    pub more: bool,
+}
+
+impl Step {
+    /// Whether it found nothing to do and nothing is under way.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        self.read == 0 && self.acknowledged == 0 && self.in_flight == 0
+    }
+}
+
+/// A record on its way.
+struct Flight {
+    event_id: Uuid,
+    /// Nothing else was under way when it was sent, so a failure is its own.
+    alone: bool,
+}
+
+/// Something stops a record, from its first failure until the watermark has passed it.
+struct Outage {
+    failed: i64,
+    retry_at: Instant,
+}
+
+/// A leading relay.
+pub struct Relay {
+    config: RelayConfig,
+    lease: Lease,
+    sender: Sender,
+    cursor: Cursor,
+    /// Read, not yet handed over; by rising id, but for rows of closed gaps.
+    pending: VecDeque<OutboxRow>,
+    in_flight: BTreeMap<i64, Flight>,
+    /// A report that [`Relay::reported`] took.
+    early: Option<Report>,
+    /// The watermark as stored.
+    low: i64,
+    /// Up to this id records are sent one at a time: one of them failed in a batch, and it is to be
+    /// seen which.
+    alone_until: i64,
+    outage: Option<Outage>,
+    backoff: Backoff,
+    spoke_at: Instant,
+    moved_at: Instant,
+    measured_at: Option<Instant>,
+    partitions_at: Option<Instant>,
+    acknowledged_at: Instant,
+    silent: bool,
+}
+
+impl std::fmt::Debug for Relay {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Relay")
+            .field("low", &self.low)
+            .field("cursor", &self.cursor)
+            .field("in_flight", &self.in_flight.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Relay {
+    /// Takes the lease; `None` when another process leads.
+    ///
+    /// # Errors
+    /// The database is away, or no producer can be made.
+    pub async fn lead(config: RelayConfig) -> Result<Option<Self>, RelayError> {
+        let Some(mut lease) = Lease::try_acquire(&config.options, LEASE).await? else {
+            return Ok(None);
+        };
+        let low = outbox::watermark(lease.conn()).await?;
+        let sender =
+            Sender::new(&config.brokers, &config.instance).map_err(RelayError::Producer)?;
+        let now = clock::monotonic();
+        Ok(Some(Self {
+            config,
+            lease,
+            sender,
+            cursor: Cursor::new(low),
+            pending: VecDeque::new(),
+            in_flight: BTreeMap::new(),
+            early: None,
+            low,
+            alone_until: low,
+            outage: None,
+            backoff: Backoff::new(Duration::from_millis(100), Duration::from_secs(5)),
+            spoke_at: now,
+            moved_at: now,
+            measured_at: None,
+            partitions_at: None,
+            acknowledged_at: now,
+            silent: false,
+        }))
+    }
+
+    /// The watermark as stored.
+    #[must_use]
+    pub fn low(&self) -> i64 {
+        self.low
+    }
+
+    /// One step: collects what was acknowledged, reads, hands over, moves the watermark, speaks on
+    /// the lease. Waits for no acknowledgement, so it takes as long as its statements.
+    ///
+    /// # Errors
+    /// The lease or its connection is lost: nothing more may be done under it.
+    pub async fn step(&mut self) -> Result<Step, RelayError> {
+        let acknowledged = self.collect().await?;
+        let mut read = 0;
+        let now = clock::monotonic();
+        if self
+            .outage
+            .as_ref()
+            .is_none_or(|outage| outage.retry_at <= now)
+        {
+            if self.pending.is_empty() && self.in_flight.len() + 1000 <= IN_FLIGHT_MAX {
+                read = self.read().await?;
+            }
+            self.hand_over().await?;
+        }
+        self.move_watermark(false).await?;
+        self.upkeep().await?;
+        let more = i64::try_from(read).is_ok_and(|read| read == READ)
+            && self.pending.is_empty()
+            && self.in_flight.len() + 1000 <= IN_FLIGHT_MAX;
+        let in_flight = self.in_flight.len() + self.pending.len();
+        Ok(Step {
+            read,
+            acknowledged,
+            in_flight,
+            gaps: self.cursor.gaps().len(),
+            low: self.low,
+            more,
+        })
+    }
+
+    /// Returns when something may be collected; for ever when nothing is under way.
+    pub(super) async fn reported(&mut self) {
+        if self.early.is_none() {
+            match self.sender.report().await {
+                Some(report) => self.early = Some(report),
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    /// Ends the leadership: waits a moment for what is under way, moves the watermark, gives the
+    /// lease back.
+    pub async fn stand_down(mut self) {
+        let start = clock::monotonic();
+        let ended = async {
+            while !self.in_flight.is_empty() && self.outage.is_none() && start.elapsed() < FLUSH {
+                let _ = tokio::time::timeout(Duration::from_millis(100), self.reported()).await;
+                self.collect().await?;
+                self.speak().await?;
+            }
+            self.move_watermark(true).await
+        };
+        if let Err(error) = ended.await {
+            let error: &dyn std::error::Error = &error;
+            tracing::warn!(error, "relay could not move its watermark at the end");
+        }
+        self.lease.release().await;
+    }
+
+    /// Takes what was reported; gives the number of acknowledgements.
+    async fn collect(&mut self) -> Result<usize, RelayError> {
+        let mut acknowledged = 0;
+        let mut failed = None;
+        while let Some(report) = self.early.take().or_else(|| self.sender.try_report()) {
+            match report.result {
+                Ok(()) => {
+                    acknowledged += usize::from(self.in_flight.remove(&report.id).is_some());
+                }
+                Err(code) if blame(code) == Blame::Record => {
+                    match self.in_flight.remove(&report.id) {
+                        Some(flight) if flight.alone => {
+                            self.park(report.id, flight.event_id, &code.to_string())
+                                .await?;
+                        }
+                        // one of its batch: from the watermark again, one by one, to see which
+                        _ => {
+                            self.alone_until = self.alone_until.max(report.id);
+                            failed = failed.or(Some((report.id, code)));
+                        }
+                    }
+                }
+                Err(code) => failed = failed.or(Some((report.id, code))),
+            }
+        }
+        if acknowledged > 0 {
+            metrics::counter!("relay_published_total")
+                .increment(u64::try_from(acknowledged).unwrap_or(u64::MAX));
+            self.recovered();
+        }
+        if let Some((id, code)) = failed {
+            self.begin_again(id, &code.to_string())?;
+        } else if self.sender.is_dead() {
+            self.begin_again(self.floor() + 1, "fatal producer error")?;
+        }
+        self.say_silence();
+        Ok(acknowledged)
+    }
+
+    fn recovered(&mut self) {
+        self.acknowledged_at = clock::monotonic();
+        let floor = self.floor();
+        let passed = self
+            .outage
+            .take_if(|outage| outage.failed <= floor)
+            .is_some();
+        if passed {
+            self.backoff.reset();
+        }
+        if passed || std::mem::take(&mut self.silent) {
+            tracing::info!(relay.low = floor, "relay publishes again");
+        }
+    }
+
+    fn say_silence(&mut self) {
+        if self.in_flight.is_empty() {
+            self.acknowledged_at = clock::monotonic();
+        } else if !self.silent && self.acknowledged_at.elapsed() > SILENCE {
+            self.silent = true;
+            tracing::warn!(
+                relay.in_flight = self.in_flight.len(),
+                relay.low = self.low,
+                "relay gets no acknowledgements; it waits"
+            );
+        }
+    }
+
+    /// A new producer, and everything above what is done once more, with the same event ids.
+    fn begin_again(&mut self, failed: i64, why: &str) -> Result<(), RelayError> {
+        let floor = self.floor();
+        self.sender = Sender::new(&self.config.brokers, &self.config.instance)
+            .map_err(RelayError::Producer)?;
+        self.cursor = Cursor::new(floor);
+        self.pending.clear();
+        self.in_flight.clear();
+        self.early = None;
+        metrics::counter!("relay_restarts_total").increment(1);
+        if self.outage.is_none() {
+            tracing::warn!(
+                relay.low = floor,
+                reason = why,
+                "relay begins again with a new producer"
+            );
+        }
+        let failed = self
+            .outage
+            .as_ref()
+            .map_or(failed, |outage| outage.failed.max(failed));
+        let retry_at = clock::monotonic() + self.backoff.pause();
+        self.outage = Some(Outage { failed, retry_at });
+        Ok(())
+    }
+
+    /// Reads rows in one statement, and gives new gaps their fence.
+    async fn read(&mut self) -> Result<usize, RelayError> {
+        let gaps = self.cursor.gaps();
+        let batch = outbox::read(self.lease.conn(), self.cursor.high(), &gaps, READ).await?;
+        self.spoke_at = clock::monotonic();
+        let ids: Vec<i64> = batch.rows.iter().map(|row| row.id).collect();
+        let complete = i64::try_from(ids.len()).is_ok_and(|found| found < READ);
+        let xmin = u64::try_from(batch.xmin).unwrap_or(0);
+        let taken = self.cursor.take(&ids, complete, xmin);
+        self.pending.extend(batch.rows.into_iter().take(taken));
+        if self.cursor.needs_fence() {
+            let xid = outbox::begin_fence(self.lease.conn()).await?;
+            self.cursor.fence(u64::try_from(xid).unwrap_or(u64::MAX));
+        }
+        Ok(taken)
+    }
+
+    /// Hands rows over in their order until the queue is full.
+    async fn hand_over(&mut self) -> Result<(), RelayError> {
+        while let Some(row) = self.pending.front() {
+            let (id, event_id) = (row.id, row.event_id);
+            let alone = id <= self.alone_until;
+            let limit = if alone { 1 } else { IN_FLIGHT_MAX };
+            if self.in_flight.len() >= limit {
+                return Ok(());
+            }
+            let handed = match self.outgoing().await? {
+                Ok(record) => self.sender.hand(id, &record),
+                Err(fault) => {
+                    self.pending.pop_front();
+                    self.park(id, event_id, &fault.to_string()).await?;
+                    continue;
+                }
+            };
+            match handed {
+                Handed::Sent => {
+                    self.pending.pop_front();
+                    self.in_flight.insert(id, Flight { event_id, alone });
+                }
+                Handed::Full => return Ok(()),
+                Handed::Failed(code) if blame(code) == Blame::Record => {
+                    self.pending.pop_front();
+                    self.park(id, event_id, &code.to_string()).await?;
+                }
+                Handed::Failed(code) => return self.begin_again(id, &code.to_string()),
+            }
+        }
+        Ok(())
+    }
+
+    /// The record of the row in front.
+    async fn outgoing(&mut self) -> Result<Result<Outgoing, Unsendable>, RelayError> {
+        let Some(row) = self.pending.front() else {
+            return Ok(Err(Unsendable::NoDeadLetter));
+        };
+        if row.event_type != outbox::DEAD_LETTER {
+            return Ok(record::event(row, &self.config.names));
+        }
+        let found = dead_letters::get(self.lease.conn(), row.event_id).await?;
+        Ok(match found {
+            Some(dead) => record::dead_letter(row, &dead, &self.config.names),
+            None => Err(Unsendable::NoDeadLetter),
+        })
+    }
+
+    /// Sets a row aside, visibly, and passes it.
+    async fn park(&mut self, id: i64, event_id: Uuid, reason: &str) -> Result<(), RelayError> {
+        outbox::park(self.lease.conn(), id, event_id, reason).await?;
+        metrics::counter!("relay_parked_total").increment(1);
+        tracing::error!(event.id = %event_id, outbox.id = id, reason, "event parked: it can never be sent");
+        Ok(())
+    }
+
+    /// Everything up to it is acknowledged, parked or a closed gap.
+    fn floor(&self) -> i64 {
+        let sent = self.in_flight.first_key_value().map(|(id, _)| id - 1);
+        let waiting = self.pending.iter().map(|row| row.id - 1).min();
+        [Some(self.cursor.floor()), sent, waiting]
+            .into_iter()
+            .flatten()
+            .min()
+            .unwrap_or(self.low)
+    }
+
+    async fn move_watermark(&mut self, now: bool) -> Result<(), RelayError> {
+        let floor = self.floor();
+        let due = now || self.in_flight.is_empty() || self.moved_at.elapsed() >= MOVE_EVERY;
+        if floor > self.low && due {
+            outbox::move_watermark(self.lease.conn(), floor).await?;
+            self.low = floor;
+            self.moved_at = clock::monotonic();
+            self.spoke_at = self.moved_at;
+        }
+        Ok(())
+    }
+
+    /// What is due now and then.
+    async fn upkeep(&mut self) -> Result<(), RelayError> {
+        if self
+            .partitions_at
+            .is_none_or(|at| at.elapsed() >= PARTITIONS_EVERY)
+        {
+            self.partitions_at = Some(clock::monotonic());
+            let conn = self.lease.conn();
+            let done = match outbox::make_partitions(conn, PARTITIONS_AHEAD).await {
+                Ok(_) => outbox::drop_partitions(conn, PARTITIONS_AGE)
+                    .await
+                    .map(drop),
+                Err(error) => Err(error),
+            };
+            if let Err(error) = done {
+                metrics::counter!("relay_partition_failures_total").increment(1);
+                let error: &dyn std::error::Error = &error;
+                tracing::warn!(error, "outbox partitions could not be made or dropped");
+            }
+        }
+        if self
+            .measured_at
+            .is_none_or(|at| at.elapsed() >= MEASURE_EVERY)
+        {
+            self.measured_at = Some(clock::monotonic());
+            // beside the steps: a pool that is used up must not silence the lease
+            let store = self.config.store.clone();
+            tokio::spawn(async move {
+                if let Ok(age) = outbox::oldest_unpublished_age(&store).await {
+                    metrics::gauge!("outbox_oldest_age_seconds")
+                        .set(age.unwrap_or_default().as_secs_f64());
+                }
+            });
+        }
+        self.speak().await
+    }
+
+    /// Keeps the lease alive when nothing else was said on its connection.
+    async fn speak(&mut self) -> Result<(), RelayError> {
+        if self.spoke_at.elapsed() >= HEARTBEAT_EVERY {
+            self.lease.heartbeat().await?;
+            self.spoke_at = clock::monotonic();
+        }
+        Ok(())
+    }
+}
