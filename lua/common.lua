@@ -9,17 +9,22 @@
 -- A hold is a text: BUYER SKU=UNITS,SKU=UNITS BITS, where a bit says whether the line was counted
 -- for its buyer, so that a release gives back what was taken and nothing else.
 
-local names, index, gates, registers, buyers = {}, {}, {}, {}, {}
+local names, index, gates, registers, buyers, numbers = {}, {}, {}, {}, {}, {}
 local stride = 2
 
 local function malformed(what)
   return redis.error_reply('MALFORMED ' .. what)
 end
 
+-- Remembered by text: most numbers of a batch are the same few.
 local function digits(text)
-  if text and #text <= 15 and (text == '0' or string.find(text, '^[1-9]%d*$')) then
-    return tonumber(text)
+  if not text then return nil end
+  local number = numbers[text]
+  if not number and #text <= 15 and (text == '0' or string.find(text, '^[1-9]%d*$')) then
+    number = tonumber(text)
+    numbers[text] = number
   end
+  return number
 end
 
 local function whole(number)
@@ -105,18 +110,18 @@ local function parse_orders(at)
     if not valid_buyer(buyer) then return nil, 'buyer' end
     if not lines or lines < 1 or lines > 1000 then return nil, 'lines' end
     at = at + 3
-    local order = { id = id, buyer = buyer, at = {}, units = {} }
-    local list, last = {}, 0
+    local places, quantities, list, last = {}, {}, {}, 0
     for line = 1, lines do
       local i, units = digits(ARGV[at]), digits(ARGV[at + 1])
       if not i or i <= last or i > #names then return nil, 'sku_index' end
       if not units or units < 1 or units > 1000 then return nil, 'quantity' end
-      order.at[line], order.units[line], last = i, units, i
+      places[line], quantities[line], last = i, units, i
       list[line] = names[i] .. '=' .. ARGV[at + 1]
       at = at + 2
     end
-    order.text = buyer .. ' ' .. table.concat(list, ',') .. ' '
-    orders[n], ids[n] = order, id
+    orders[n] = { id = id, buyer = buyer, at = places, units = quantities,
+      text = buyer .. ' ' .. table.concat(list, ',') .. ' ' }
+    ids[n] = id
   end
   if at ~= #ARGV + 1 then return nil, 'arguments' end
   return orders, ids
