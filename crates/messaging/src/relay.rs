@@ -28,6 +28,8 @@ const STAND_BY: Duration = Duration::from_millis(500);
 /// Between two steps while there is work, and the most when there is none.
 const BUSY: Duration = Duration::from_millis(5);
 const IDLE: Duration = Duration::from_millis(50);
+/// A step that takes longer talks to nobody: its lease is lost.
+const STEP_MAX: Duration = Duration::from_secs(6);
 
 /// What the relay needs.
 #[derive(Debug, Clone)]
@@ -94,7 +96,13 @@ async fn lead(mut relay: Relay, instance: &str, shutdown: &Shutdown) {
     metrics::gauge!("relay_is_leader").set(1.0);
     let mut pause = BUSY;
     while !shutdown.has_begun() {
-        match relay.step().await {
+        let step = tokio::time::timeout(STEP_MAX, relay.step()).await;
+        let Ok(step) = step else {
+            tracing::warn!("relay stands down: the database does not answer");
+            metrics::gauge!("relay_is_leader").set(0.0);
+            return;
+        };
+        match step {
             Ok(step) if step.more => continue,
             Ok(step) if step.is_quiet() => pause = (pause * 2).min(IDLE),
             Ok(_) => pause = BUSY,

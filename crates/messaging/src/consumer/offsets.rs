@@ -80,7 +80,7 @@ impl Offsets {
 mod tests {
     use super::*;
 
-    fn offsets(list: Vec<Storable>) -> Vec<(i32, i64)> {
+    fn offsets(list: &[Storable]) -> Vec<(i32, i64)> {
         list.iter().map(|s| (s.partition, s.offset)).collect()
     }
 
@@ -96,12 +96,12 @@ mod tests {
             o.done(1, 1, offset);
         }
         o.done(1, 1, 11);
-        let mut stored = offsets(o.storable());
+        let mut stored = offsets(&o.storable());
         stored.sort_unstable();
         assert_eq!(stored, [(0, 11), (1, 15)]);
         o.done(0, 1, 11);
-        assert_eq!(offsets(o.storable()), [(0, 15)]);
-        assert_eq!(offsets(o.storable()), []);
+        assert_eq!(offsets(&o.storable()), [(0, 15)]);
+        assert_eq!(offsets(&o.storable()), []);
     }
 
     #[test]
@@ -110,16 +110,16 @@ mod tests {
         o.seen(0, 1, 100);
         o.seen(0, 1, 101);
         o.done(0, 1, 100);
-        assert_eq!(offsets(o.storable()), [(0, 101)]);
+        assert_eq!(offsets(&o.storable()), [(0, 101)]);
         o.seen(0, 2, 50);
         o.done(0, 1, 101);
         o.done(0, 1, 50);
         assert_eq!(
-            offsets(o.storable()),
+            offsets(&o.storable()),
             [],
             "work of the earlier time stores nothing"
         );
         o.done(0, 2, 50);
-        assert_eq!(offsets(o.storable()), [(0, 51)]);
+        assert_eq!(offsets(&o.storable()), [(0, 51)]);
     }
 }

@@ -278,7 +278,7 @@ impl ConsumerContext for Context {
             Ok(()) | Err(KafkaError::ConsumerCommit(RDKafkaErrorCode::NoOffset)) => {}
             // the next one carries the same offsets; at worst records come again
             Err(error) => {
-                tracing::debug!(%error, consumer = self.consumer, "offsets were not sent")
+                tracing::debug!(%error, consumer = self.consumer, "offsets were not sent");
             }
         }
     }

@@ -153,7 +153,8 @@ pub(super) fn read<H: Handler>(
                 }
             }
             Ok(None) => out.skipped.push(record),
-            Err((envelope, rejection)) => {
+            Err(unreadable) => {
+                let (envelope, rejection) = *unreadable;
                 let records = vec![record];
                 out.unit.rejects.push(Reject {
                     rejection,
@@ -167,7 +168,7 @@ pub(super) fn read<H: Handler>(
     out
 }
 
-type Unreadable = (Option<Envelope>, Rejection);
+type Unreadable = Box<(Option<Envelope>, Rejection)>;
 
 fn read_one<H: Handler>(
     handler: &H,
@@ -177,21 +178,28 @@ fn read_one<H: Handler>(
     let malformed = |reason: &str| Rejection::new(Class::Malformed, reason);
     let headers = match &record.headers {
         RawHeaders::Readable(headers) => headers,
-        RawHeaders::Unreadable => return Err((None, malformed("a header name is not UTF-8"))),
+        RawHeaders::Unreadable => {
+            return Err(Box::new((None, malformed("a header name is not UTF-8"))));
+        }
     };
     let given = headers
         .iter()
         .map(|(name, value)| (name.as_str(), value.as_deref().unwrap_or(&[])));
-    let envelope = Envelope::from_headers(given).map_err(|error| (None, error.into()))?;
+    let envelope = Envelope::from_headers(given).map_err(|error| Box::new((None, error.into())))?;
     let data = match record.payload.as_deref() {
-        None => return Err((Some(envelope), malformed("the record is a tombstone"))),
-        Some([]) => return Err((Some(envelope), malformed("the record is empty"))),
+        None => {
+            return Err(Box::new((
+                Some(envelope),
+                malformed("the record is a tombstone"),
+            )));
+        }
+        Some([]) => return Err(Box::new((Some(envelope), malformed("the record is empty")))),
         Some(data) => data,
     };
     let decoded = catch_unwind(AssertUnwindSafe(|| handler.decode(&envelope, data)))
         .unwrap_or_else(|_| Err(Rejection::new(Class::Unclassified, "decoding it panicked")));
     match decoded {
-        Err(rejection) => Err((Some(envelope), rejection)),
+        Err(rejection) => Err(Box::new((Some(envelope), rejection))),
         Ok(None) => Ok(None),
         Ok(Some(event)) => Ok(Some(Inbound {
             source: envelope.source,

@@ -176,7 +176,7 @@ impl Relay {
         }
         self.move_watermark(false).await?;
         self.upkeep().await?;
-        let more = i64::try_from(read).is_ok_and(|read| read == READ)
+        let more = i64::try_from(read).is_ok_and(|read| read >= READ)
             && self.pending.is_empty()
             && self.in_flight.len() + 1000 <= IN_FLIGHT_MAX;
         let in_flight = self.in_flight.len() + self.pending.len();
@@ -318,9 +318,8 @@ impl Relay {
         let batch = outbox::read(self.lease.conn(), self.cursor.high(), &gaps, READ).await?;
         self.spoke_at = clock::monotonic();
         let ids: Vec<i64> = batch.rows.iter().map(|row| row.id).collect();
-        let complete = i64::try_from(ids.len()).is_ok_and(|found| found < READ);
         let xmin = u64::try_from(batch.xmin).unwrap_or(0);
-        let taken = self.cursor.take(&ids, complete, xmin);
+        let taken = self.cursor.take(&ids, xmin);
         self.pending.extend(batch.rows.into_iter().take(taken));
         if self.cursor.needs_fence() {
             let xid = outbox::begin_fence(self.lease.conn()).await?;
