@@ -63,7 +63,11 @@ pub async fn gate(store: &Store) -> Result<GateFacts> {
     for row in holds.fetch_all(&mut *tx).await.doing(doing)? {
         let hold: Uuid = row.try_get(0).doing(doing)?;
         let sku: String = row.try_get(1).doing(doing)?;
-        facts.holds.entry(hold).or_default().insert(sku, row.try_get(2).doing(doing)?);
+        facts
+            .holds
+            .entry(hold)
+            .or_default()
+            .insert(sku, row.try_get(2).doing(doing)?);
     }
     let buyers = sqlx::query(
         "select b.sku, b.shop || '/' || b.customer_id, b.units
@@ -133,4 +137,37 @@ pub async fn stock(store: &Store) -> Result<BTreeMap<String, Units>> {
         stock.insert(row.try_get(0).doing(doing)?, units);
     }
     Ok(stock)
+}
+
+/// Money of one gateway key as our tables know it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Captured {
+    /// In minor units.
+    pub captured: i64,
+    /// In minor units.
+    pub refunded: i64,
+}
+
+/// Captures and refunds per gateway key.
+///
+/// # Errors
+/// PostgreSQL can't be reached.
+pub async fn captures(store: &Store) -> Result<BTreeMap<String, Captured>> {
+    let doing = "read captures";
+    let rows = sqlx::query(
+        "select gateway_key, captured_minor, refunded_minor from payments
+         where gateway_key is not null",
+    )
+    .fetch_all(&mut *store.conn().await?)
+    .await
+    .doing(doing)?;
+    let mut captures = BTreeMap::new();
+    for row in rows {
+        let captured = Captured {
+            captured: row.try_get(1).doing(doing)?,
+            refunded: row.try_get(2).doing(doing)?,
+        };
+        captures.insert(row.try_get(0).doing(doing)?, captured);
+    }
+    Ok(captures)
 }

@@ -47,7 +47,11 @@ impl Check {
             id: id.to_owned(),
             rule: rule.to_owned(),
             ok: count == 0,
-            left: if count == 0 { right.to_owned() } else { format!("{count} offenders") },
+            left: if count == 0 {
+                right.to_owned()
+            } else {
+                format!("{count} offenders")
+            },
             right: right.to_owned(),
             offenders: offenders.into_iter().take(OFFENDERS_MAX).collect(),
         }
@@ -103,8 +107,7 @@ async fn run_on(
             .doing("run a rule")?;
         let mut offenders = Vec::with_capacity(rows.len());
         for row in rows {
-            let offender: String =
-                row.try_get(0).doing("read a row")?;
+            let offender: String = row.try_get(0).doing("read a row")?;
             offenders.push(offender);
         }
         checks.push(Check::of(rule.id, rule.rule, rule.right, offenders));

@@ -17,7 +17,13 @@ const fn rule(
     right: &'static str,
     sql: &'static str,
 ) -> Rule {
-    Rule { id, rule, right, sql, sql_upstream: None }
+    Rule {
+        id,
+        rule,
+        right,
+        sql,
+        sql_upstream: None,
+    }
 }
 
 pub(super) const ALL: &[Rule] = &[

@@ -23,21 +23,17 @@ pub struct Standing {
 ///
 /// # Errors
 /// PostgreSQL can't be reached.
-pub async fn standings(
-    store: &Store,
-    orders: &[OrderId],
-) -> Result<BTreeMap<OrderId, Standing>> {
+pub async fn standings(store: &Store, orders: &[OrderId]) -> Result<BTreeMap<OrderId, Standing>> {
     let doing = "read how orders stand";
     let mut standings = BTreeMap::new();
     for chunk in orders.chunks(5_000) {
         let ids: Vec<Uuid> = chunk.iter().map(|order| order.0).collect();
-        let rows = sqlx::query(
-            "select id, status, created_at, ended_at from orders where id = any($1)",
-        )
-        .bind(ids)
-        .fetch_all(&mut *store.conn().await?)
-        .await
-        .doing(doing)?;
+        let rows =
+            sqlx::query("select id, status, created_at, ended_at from orders where id = any($1)")
+                .bind(ids)
+                .fetch_all(&mut *store.conn().await?)
+                .await
+                .doing(doing)?;
         for row in rows {
             let standing = Standing {
                 status: row.try_get(1).doing(doing)?,
@@ -65,11 +61,7 @@ pub struct Progress {
 ///
 /// # Errors
 /// PostgreSQL can't be reached.
-pub async fn progress(
-    store: &Store,
-    skus: &[String],
-    since: OrderId,
-) -> Result<Progress> {
+pub async fn progress(store: &Store, skus: &[String], since: OrderId) -> Result<Progress> {
     let doing = "read how a sale goes";
     let row = sqlx::query(
         "select (select coalesce(sum(on_hand - held - sold), 0)::bigint from stock
