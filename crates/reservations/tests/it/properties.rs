@@ -1,6 +1,6 @@
 //! Random commands against the scripts and the model: equal answers, equal state.
 
-use std::{fmt::Write as _, time::Duration};
+use std::{collections::BTreeSet, fmt::Write as _, time::Duration};
 
 use domain::gate::{Hold, Register};
 use rand::{RngExt, SeedableRng, rngs::StdRng, seq::IndexedRandom};
@@ -27,7 +27,26 @@ struct Walk {
     /// A gate was lost alone: batches of one, since the order of a batch then matters.
     fragile: bool,
     last: Vec<Option<Hold>>,
+    seen: Seen,
 }
+
+/// Verbs and what they answered.
+type Seen = BTreeSet<(&'static str, &'static str)>;
+
+/// What the walks must have met, or they prove little.
+const TO_BE_SEEN: [(&str, &[&str]); 6] = [
+    (
+        "reserve",
+        &[
+            "OK", "KNOWN", "OTHER", "NOT_OPEN", "OVER", "LIMIT", "SOLD_OUT", "NO_GATE",
+        ],
+    ),
+    ("keep", &["KEPT", "ADDED", "REPLACED", "NO_GATE", "DAMAGED"]),
+    ("commit", &["DONE", "ABSENT", "NO_GATE", "DAMAGED"]),
+    ("release", &["DONE", "ABSENT", "NO_GATE", "DAMAGED"]),
+    ("registers", &["SET", "OLD", "NO_GATE"]),
+    ("buyers", &["SET", "CHANGED", "NO_GATE"]),
+];
 
 impl Walk {
     async fn new(seed: u64) -> Self {
@@ -44,6 +63,7 @@ impl Walk {
             version: 0,
             fragile: false,
             last: vec![None; KEYS.len()],
+            seen: Seen::new(),
         }
     }
 
@@ -114,6 +134,8 @@ impl Walk {
             .map(|hold| self.model.reserve(now_ms, hold))
             .collect();
         assert_eq!(answers, expected, "reserve");
+        self.seen
+            .extend(answers.iter().map(|one| ("reserve", one.as_str())));
     }
 
     async fn keep(&mut self) {
@@ -132,6 +154,8 @@ impl Walk {
         }
         let expected: Vec<KeepOutcome> = holds.iter().map(|hold| self.model.keep(hold)).collect();
         assert_eq!(answers, expected, "keep");
+        self.seen
+            .extend(answers.iter().map(|one| ("keep", one.as_str())));
     }
 
     async fn settle(&mut self, commit: bool) {
@@ -162,6 +186,9 @@ impl Walk {
             })
             .collect();
         assert_eq!(answers, expected, "settle");
+        let verb = if commit { "commit" } else { "release" };
+        self.seen
+            .extend(answers.iter().map(|one| (verb, one.as_str())));
     }
 
     async fn put_registers(&mut self) {
@@ -179,6 +206,8 @@ impl Walk {
             .map(|register| self.model.put_register(register))
             .collect();
         assert_eq!(answers, expected, "registers");
+        self.seen
+            .extend(answers.iter().map(|one| ("registers", one.as_str())));
     }
 
     async fn correct_buyer(&mut self) {
@@ -207,6 +236,8 @@ impl Walk {
             answers,
             [self.model.correct_buyer(&name, &customer, seen, units)]
         );
+        self.seen
+            .extend(answers.iter().map(|one| ("buyers", one.as_str())));
     }
 
     /// The keys are lost, all or one gate.
@@ -333,7 +364,7 @@ impl Drop for Narrator<'_> {
     }
 }
 
-async fn walk(seed: u64) -> (usize, usize) {
+async fn walk(seed: u64) -> (usize, Seen) {
     let log = std::sync::Mutex::new(String::new());
     let _narrator = Narrator(seed, &log);
     let mut walk = Walk::new(seed).await;
@@ -347,9 +378,8 @@ async fn walk(seed: u64) -> (usize, usize) {
         }
     }
     walk.compare().await;
-    let commands = walk.commands;
     walk.test.done().await;
-    (CALLS, commands)
+    (walk.commands, walk.seen)
 }
 
 #[tokio::test]
@@ -363,12 +393,17 @@ async fn random_commands_answer_and_leave_the_state_as_the_model_does() {
         ),
     };
     eprintln!("seeds {first} and the {SEQUENCES} after it");
-    let (mut calls, mut commands) = (0, 0);
+    let (mut commands, mut seen) = (0, Seen::new());
     for n in 0..SEQUENCES {
-        let (more_calls, more_commands) = walk(first.wrapping_add(n)).await;
-        calls += more_calls;
+        let (more_commands, more_seen) = walk(first.wrapping_add(n)).await;
         commands += more_commands;
+        seen.extend(more_seen);
     }
-    eprintln!("{commands} commands in {calls} calls agreed with the model");
+    eprintln!("{commands} commands in {SEQUENCES} times {CALLS} calls agreed with the model");
     assert!(commands >= COMMANDS_MIN, "{commands} commands are too few");
+    for (verb, words) in TO_BE_SEEN {
+        for word in words {
+            assert!(seen.contains(&(verb, word)), "no {verb} answered {word}");
+        }
+    }
 }
