@@ -113,6 +113,12 @@ impl StoreError {
         matches!(self, Self::CommitUnknown(_))
     }
 
+    /// A transaction whose caller stopped waiting: as if the reply to COMMIT were lost.
+    #[must_use]
+    pub fn no_answer() -> Self {
+        Self::CommitUnknown(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into()))
+    }
+
     /// The name of the constraint that was violated.
     #[must_use]
     pub fn constraint(&self) -> Option<&str> {

@@ -1,3 +1,27 @@
 //! Places, reads and cancels orders over HTTP and Kafka; administers stock.
-mod config; mod http; mod key; mod parse;
+//!
+//! [`run`] starts everything; a request is four files deep: `http/orders.rs`, `place_orders.rs`, then
+//! the gate (`admit_orders.rs`) or the transaction (`accept_batch.rs`).
+
+mod accept_batch;
+mod accept_orders;
+mod adjust_stock;
+mod admit_orders;
+mod cancel_order;
+mod catalogue;
+mod config;
+mod health;
+mod http;
+mod key;
+mod look_up;
+mod parse;
+mod place_orders;
+mod put_sku;
+mod request_orders;
+mod rerun;
+mod service;
+mod sync_gate;
+mod watch_orders;
+
 pub use config::Config;
+pub use service::{RunError, run};

@@ -4,10 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use axum::{
     body::{Bytes, to_bytes},
-    extract::{FromRequest, FromRequestParts, Request},
+    extract::{FromRequest, FromRequestParts, Path, Query, Request},
     http::{HeaderMap, header, request::Parts},
 };
-use contracts::Code;
+use contracts::{Code, OrderId, Sku, ids::InvalidId};
 
 use super::{App, problem::Problem};
 use crate::key;
@@ -92,11 +92,48 @@ fn is_length_limit(error: &axum::Error) -> bool {
         .is_some_and(|source| source.to_string().contains("length limit"))
 }
 
-/// The query as pairs, percent-decoded, in order.
-pub(crate) fn query_pairs(parts: &Parts) -> Result<Vec<(String, String)>, Problem> {
-    axum::extract::Query::<Vec<(String, String)>>::try_from_uri(&parts.uri)
-        .map(|query| query.0)
-        .map_err(|_| Problem::invalid("query", "can't be read"))
+/// The order that the path names; what is no id names none.
+#[derive(Debug)]
+pub(crate) struct OrderPath(pub(crate) OrderId);
+
+impl FromRequestParts<Arc<App>> for OrderPath {
+    type Rejection = Problem;
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Problem> {
+        let path = Path::<String>::from_request_parts(parts, app).await;
+        let id = path.ok().and_then(|Path(text)| text.parse().ok());
+        id.map(Self).ok_or_else(Problem::not_found)
+    }
+}
+
+/// The SKU that the path names, or why it is none.
+#[derive(Debug)]
+pub(crate) struct SkuPath(pub(crate) Result<Sku, InvalidId>);
+
+impl FromRequestParts<Arc<App>> for SkuPath {
+    type Rejection = Problem;
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Problem> {
+        let path = Path::<String>::from_request_parts(parts, app).await;
+        let Path(text) = path.map_err(|_| Problem::not_found())?;
+        Ok(Self(Sku::parse(&text)))
+    }
+}
+
+/// The query as pairs, decoded, in order; no name comes twice.
+#[derive(Debug)]
+pub(crate) struct Pairs(pub(crate) Vec<(String, String)>);
+
+impl FromRequestParts<Arc<App>> for Pairs {
+    type Rejection = Problem;
+    async fn from_request_parts(parts: &mut Parts, _: &Arc<App>) -> Result<Self, Problem> {
+        let Query(pairs) = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri)
+            .map_err(|_| Problem::invalid("query", "can't be read"))?;
+        let mut names: Vec<&str> = pairs.iter().map(|(name, _)| name.as_str()).collect();
+        names.sort_unstable();
+        match names.windows(2).find(|two| two[0] == two[1]) {
+            Some(twice) => Err(Problem::invalid(twice[0], "comes twice")),
+            None => Ok(Self(pairs)),
+        }
+    }
 }
 
 #[cfg(test)]

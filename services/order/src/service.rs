@@ -1,0 +1,282 @@
+//! Starting and ending the service. It refuses unsafe settings, all named at once (P15); while
+//! PostgreSQL is away it answers 503 and waits; when asked to end it is not ready at once, finishes
+//! the requests in flight, flushes its stages, stops consuming and is gone within 10 s (P13).
+
+use std::{sync::Arc, time::Duration};
+
+use contracts::{ConsumerName, TopicNames};
+use messaging::{ConsumerConfig, ConsumerError, relay::RelayConfig};
+use platform::{Ops, Shutdown, config::Unsafe, periodic};
+use reservations::{Gate, GateConfig};
+use secrecy::ExposeSecret;
+use store::{PgClock, Store, StoreError, StoreOptions};
+use tokio::sync::mpsc;
+
+use crate::{
+    Config,
+    accept_orders::AcceptOrders,
+    admit_orders::Next,
+    catalogue::Catalogue,
+    health::{self, Backlog},
+    http::{self, App, Keys},
+    look_up,
+    place_orders::{PlaceOrders, QUEUE_MAX},
+    request_orders::RequestOrders,
+    sync_gate::SyncGate,
+    watch_orders::WatchOrders,
+};
+
+/// Why the service can't start or run on.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// Unsafe or contradictory settings, here or at a server.
+    #[error(transparent)]
+    Unsafe(#[from] Unsafe),
+    /// The address can't be bound.
+    #[error("the address can't be bound")]
+    Bind(#[source] std::io::Error),
+    /// Something that waiting does not cure.
+    #[error("the database can't be used")]
+    Store(#[source] StoreError),
+    /// The consumer of order requests can't be made.
+    #[error("the consumer of order requests")]
+    Consumer(#[source] ConsumerError),
+}
+
+/// Connections of the consumer of order requests, beside the API's.
+const CONSUMER_CONNECTIONS: u32 = 3;
+
+/// Between two tries to reach PostgreSQL at the start.
+const START_RETRY: Duration = Duration::from_millis(500);
+
+/// How long Redis is waited for at the start: without it orders go on.
+const GATE_AT_START: Duration = Duration::from_secs(2);
+
+/// Between two signs of life of the consumer.
+const BEAT_EVERY: Duration = Duration::from_secs(1);
+
+/// What is left of the grace when the requests in flight are done.
+const FLUSH_WITHIN: Duration = Duration::from_secs(4);
+
+/// The connections of the process.
+struct Servers {
+    /// For requests that a buyer waits for.
+    api: Store,
+    /// For everything else.
+    background: Store,
+    gate: Gate,
+}
+
+/// Runs until shutdown begins.
+///
+/// # Errors
+/// [`RunError`]: see its variants.
+pub async fn run(mut config: Config, shutdown: Shutdown) -> Result<(), RunError> {
+    let servers = connect(&config)?;
+    let listener = http::serve::bind(config.listen, config.listener.take())
+        .await
+        .map_err(RunError::Bind)?;
+    let (own, ops) = (shutdown.child(), Ops::new());
+    ops.set("started", false, "not checked yet");
+    let clock = PgClock::new();
+    let ttl_seconds = config.ttl_seconds().unwrap_or_default();
+    let (app, catalogue) = assemble(&config, &servers, &clock, ttl_seconds, &own);
+    let backlog = app.place.backlog();
+    let sync = app.sync.clone();
+    let router = http::router(Arc::new(app), &ops);
+    let served = own.spawn(http::serve::serve(listener, router, own.clone()));
+
+    // Until this is done the clock has no reading, so nothing is accepted.
+    let started = check_servers(&servers, &own).await;
+    let consumed = match started {
+        Ok(()) if own.has_begun() => Ok(()),
+        Ok(()) => {
+            ops.set("started", true, "checked");
+            let (api, gate) = (servers.api.clone(), servers.gate.clone());
+            health::start(api, gate, clock.clone(), backlog, ops.clone(), &own);
+            relay(&config, &servers, &own);
+            consume(&config, &servers, clock, catalogue, sync, &ops, &own).await
+        }
+        Err(error) => Err(error),
+    };
+    ops.set("shutdown", false, "has begun");
+    own.begin();
+    if served.await.is_err() {
+        tracing::error!("serving ended in a panic");
+    }
+    if !own.finished(FLUSH_WITHIN).await {
+        tracing::warn!("some work was cut off at the end; the sweep does it");
+    }
+    servers.api.close().await;
+    servers.background.close().await;
+    consumed
+}
+
+fn connect(config: &Config) -> Result<Servers, RunError> {
+    let mut found = Unsafe::default();
+    config.check(&mut found);
+    let common = &config.common;
+    let url = common.database_url.expose_secret();
+    let api = Store::connect(&StoreOptions {
+        max_connections: common.db_connections.max(2),
+        statement_timeout: Duration::from_secs(2),
+        ..StoreOptions::new(url, "holdfast order")
+    });
+    let background = Store::connect(&background_options(config));
+    let gate = Gate::new(GateConfig {
+        key_prefix: common.key_prefix.clone(),
+        reserve_timeout: Duration::from_millis(common.gate_timeout_ms.max(1)),
+        ..GateConfig::new(common.redis_url.expose_secret())
+    });
+    match (api, background, gate) {
+        (Ok(api), Ok(background), Ok(gate)) => {
+            found.into_result()?;
+            Ok(Servers { api, background, gate })
+        }
+        (api, _, gate) => {
+            if let Err(error) = api {
+                found.check(true, format!("DATABASE_URL: {error}"));
+            }
+            if let Err(error) = gate {
+                found.check(true, format!("REDIS_URL or HOLDFAST_KEY_PREFIX: {error}"));
+            }
+            Err(found.into())
+        }
+    }
+}
+
+fn background_options(config: &Config) -> StoreOptions {
+    let url = config.common.database_url.expose_secret();
+    StoreOptions {
+        max_connections: CONSUMER_CONNECTIONS,
+        ..StoreOptions::background(url, "holdfast order background")
+    }
+}
+
+/// Starts the stages, from the last to the first.
+fn assemble(
+    config: &Config,
+    servers: &Servers,
+    clock: &PgClock,
+    ttl_seconds: i32,
+    own: &Shutdown,
+) -> (App, Arc<Catalogue>) {
+    let catalogue = Arc::new(Catalogue::default());
+    let sync = SyncGate::start(servers.background.clone(), servers.gate.clone(), own);
+    let (accept, to_accept) = mpsc::channel(QUEUE_MAX);
+    let stage = AcceptOrders {
+        store: servers.api.clone(),
+        clock: clock.clone(),
+        catalogue: Arc::clone(&catalogue),
+        sync: sync.clone(),
+    };
+    own.spawn(stage.run(to_accept));
+    let (look_up, to_look_up) = mpsc::channel(QUEUE_MAX);
+    own.spawn(look_up::run(servers.api.clone(), sync.clone(), to_look_up));
+    let place = PlaceOrders::new(
+        Next { accept, look_up },
+        servers.gate.clone(),
+        clock.clone(),
+        Arc::clone(&catalogue),
+        Backlog::default(),
+        ttl_seconds,
+        own.clone(),
+    );
+    let app = App {
+        keys: Keys::new(config.shop.clone(), &config.api_key, &config.operator_key),
+        store: servers.api.clone(),
+        clock: clock.clone(),
+        catalogue: Arc::clone(&catalogue),
+        place,
+        sync,
+        watch: WatchOrders::start(servers.api.clone(), own),
+        ttl_seconds,
+    };
+    (app, catalogue)
+}
+
+/// Waits for PostgreSQL as long as it takes and for Redis a moment, and refuses when either is not
+/// safe to work on.
+async fn check_servers(servers: &Servers, own: &Shutdown) -> Result<(), RunError> {
+    let problems = loop {
+        match servers.api.check_safety().await {
+            Ok(problems) => break problems,
+            Err(error) if error.is_transient() => {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "waiting for postgresql"
+                );
+            }
+            Err(error) => return Err(RunError::Store(error)),
+        }
+        tokio::select! {
+            () = own.begun() => return Ok(()),
+            () = tokio::time::sleep(START_RETRY) => {}
+        }
+    };
+    let mut found = Unsafe { problems };
+    match tokio::time::timeout(GATE_AT_START, servers.gate.check_safety()).await {
+        Ok(Ok(safety)) => found.check(
+            !safety.is_safe(),
+            format!(
+                "Redis throws keys away when memory is full (maxmemory-policy {}): set noeviction",
+                safety.maxmemory_policy
+            ),
+        ),
+        Ok(Err(_)) | Err(_) => tracing::warn!("redis does not answer; orders go on without it"),
+    }
+    Ok(found.into_result()?)
+}
+
+fn relay(config: &Config, servers: &Servers, own: &Shutdown) {
+    if !config.common.relay {
+        return;
+    }
+    let relay = RelayConfig {
+        options: background_options(config),
+        store: servers.background.clone(),
+        brokers: config.common.kafka_brokers.clone(),
+        names: TopicNames::new(&config.common.topic_suffix),
+        instance: "order".to_owned(),
+    };
+    own.spawn(messaging::relay::run(relay, own.clone()));
+}
+
+/// Consumes order requests until shutdown begins.
+async fn consume(
+    config: &Config,
+    servers: &Servers,
+    clock: PgClock,
+    catalogue: Arc<Catalogue>,
+    sync: SyncGate,
+    ops: &Ops,
+    own: &Shutdown,
+) -> Result<(), RunError> {
+    let beating = servers.background.clone();
+    periodic::spawn(own, BEAT_EVERY, move || {
+        let store = beating.clone();
+        async move {
+            let beaten = async {
+                let mut conn = store.conn().await?;
+                store::heartbeats::beat(&mut conn, ConsumerName::Order.as_str()).await
+            };
+            if let Err(error) = beaten.await {
+                tracing::debug!(error = &error as &dyn std::error::Error, "no sign of life left");
+            }
+        }
+    });
+    let handler = RequestOrders {
+        store: servers.background.clone(),
+        gate: servers.gate.clone(),
+        clock,
+        catalogue,
+        sync,
+        shop: config.shop.clone(),
+    };
+    let names = TopicNames::new(&config.common.topic_suffix);
+    let consumer = ConsumerConfig::new(config.common.kafka_brokers.clone(), names, "order");
+    let store = servers.background.clone();
+    messaging::consumer::run(handler, consumer, store, ops.clone(), own.clone())
+        .await
+        .map_err(RunError::Consumer)
+}

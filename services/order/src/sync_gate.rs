@@ -1,0 +1,140 @@
+//! Makes the gate match what PostgreSQL says of holds and SKUs, after the transaction and off the
+//! response path (P7): after DIRECT accepts and replays (keep), after refusals of what the gate had
+//! let through (release), after cancellations and changes of stock (registers).
+//!
+//! It ignores why it is called, so it may be called late, twice or never: the sweep and the audit of
+//! the stock service are the nets. When the queue is full or the gate is away, work is dropped.
+//!
+//! Steps: read what PostgreSQL says of the holds by key, and of their SKUs; a hold without an order
+//! is released; tell the gate, per shard. When the process dies in between, the nets hold.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    time::Duration,
+};
+
+use contracts::{HoldId, Sku};
+use domain::{Hold, HoldState, HoldView, OrderRequest, Register, Shard};
+use platform::Shutdown;
+use reservations::Gate;
+use store::{Store, StoreError, holds, skus};
+use tokio::sync::mpsc;
+
+/// The most holds of one sync.
+const BATCH_MAX: usize = 128;
+
+/// The most holds that wait.
+const QUEUE_MAX: usize = 8_192;
+
+/// How long a caller that waits for the gate waits.
+const NOW_WITHIN: Duration = Duration::from_millis(500);
+
+/// Syncs now, or later in batches. Cloning shares it; the task ends when the last clone is dropped.
+#[derive(Debug, Clone)]
+pub(crate) struct SyncGate {
+    store: Store,
+    gate: Gate,
+    queue: mpsc::Sender<Hold>,
+}
+
+impl SyncGate {
+    /// Starts the task that syncs in batches.
+    pub(crate) fn start(store: Store, gate: Gate, tasks: &Shutdown) -> Self {
+        let (queue, mut waiting) = mpsc::channel::<Hold>(QUEUE_MAX);
+        let (task_store, task_gate) = (store.clone(), gate.clone());
+        tasks.spawn(async move {
+            let mut batch = Vec::with_capacity(BATCH_MAX);
+            while waiting.recv_many(&mut batch, BATCH_MAX).await > 0 {
+                sync(&task_store, &task_gate, &batch, BTreeSet::new()).await;
+                batch.clear();
+            }
+        });
+        Self { store, gate, queue }
+    }
+
+    /// Has the hold of a request synced soon.
+    pub(crate) fn later(&self, request: &OrderRequest) {
+        let hold = Hold {
+            hold_id: request.hold_id,
+            buyer: request.buyer.clone(),
+            lines: request.lines.clone(),
+        };
+        if self.queue.try_send(hold).is_err() {
+            metrics::counter!("gate_syncs_dropped_total").increment(1);
+        }
+    }
+
+    /// Syncs a hold and its SKUs before the caller answers, for a bounded time.
+    pub(crate) async fn hold_now(&self, hold: Hold) {
+        self.within(sync(&self.store, &self.gate, &[hold], BTreeSet::new())).await;
+    }
+
+    /// Tells the gate about a SKU before the caller answers, for a bounded time.
+    pub(crate) async fn sku_now(&self, sku: Sku) {
+        self.within(sync(&self.store, &self.gate, &[], BTreeSet::from([sku]))).await;
+    }
+
+    async fn within(&self, work: impl Future<Output = ()>) {
+        if tokio::time::timeout(NOW_WITHIN, work).await.is_err() {
+            metrics::counter!("gate_syncs_dropped_total").increment(1);
+        }
+    }
+}
+
+async fn sync(store: &Store, gate: &Gate, holds: &[Hold], mut skus: BTreeSet<Sku>) {
+    // While the gate is away nothing is asked of PostgreSQL for it: the rebuild finds all.
+    if !gate.is_available() {
+        metrics::counter!("gate_syncs_dropped_total").increment(1);
+        return;
+    }
+    skus.extend(holds.iter().flat_map(|hold| hold.lines.iter().map(|line| line.sku.clone())));
+    let skus: Vec<Sku> = skus.into_iter().collect();
+    let work = match read(store, holds, &skus).await {
+        Ok(work) => work,
+        Err(error) => {
+            tracing::warn!(error = &error as &dyn std::error::Error, "holds could not be read to sync");
+            return;
+        }
+    };
+    for (shard, (views, registers)) in work {
+        if let Err(error) = gate.sync(shard, &views, &registers).await {
+            tracing::debug!(error = &error as &dyn std::error::Error, "a gate was not synced");
+            metrics::counter!("gate_syncs_failed_total").increment(1);
+        }
+    }
+}
+
+type Work = BTreeMap<Shard, (Vec<HoldView>, Vec<Register>)>;
+
+async fn read(store: &Store, holds: &[Hold], skus: &[Sku]) -> Result<Work, StoreError> {
+    let ids: Vec<HoldId> = holds.iter().map(|hold| hold.hold_id).collect();
+    let mut known = if ids.is_empty() {
+        HashMap::new()
+    } else {
+        holds::by_hold(store, &ids).await?
+    };
+    let mut work = Work::new();
+    let mut shards: BTreeMap<Sku, Shard> = BTreeMap::new();
+    for (shard, register) in skus::registers(store, skus).await? {
+        shards.insert(register.sku.clone(), shard);
+        work.entry(shard).or_default().1.push(register);
+    }
+    for hold in holds {
+        match known.remove(&hold.hold_id) {
+            Some(views) => {
+                for (shard, view) in views {
+                    work.entry(shard).or_default().0.push(view);
+                }
+            }
+            // No order: the gate holds it for nobody. Only a hold of one shard can be at a gate.
+            None => {
+                let shard = hold.lines.first().and_then(|line| shards.get(&line.sku));
+                if let Some(shard) = shard {
+                    let view = HoldView { hold: hold.clone(), state: HoldState::Released };
+                    work.entry(*shard).or_default().0.push(view);
+                }
+            }
+        }
+    }
+    Ok(work)
+}
