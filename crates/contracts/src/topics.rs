@@ -29,7 +29,7 @@ impl Topic {
 
     /// The name, without the suffix that a test run adds.
     #[must_use]
-    pub fn as_str(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Orders => "orders.v1",
             Self::Payments => "payments.v1",
