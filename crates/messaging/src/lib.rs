@@ -13,6 +13,7 @@ pub mod relay;
 
 pub use admin::AdminError;
 pub use consumer::{
-    Aside, Class, ConsumerConfig, ConsumerError, HandleError, Handler, Inbound, Position, Rejection,
+    Aside, Class, ConsumerConfig, ConsumerError, HandleError, Handler, Inbound, Position,
+    Rejection, Unclassified,
 };
 pub use relay::{Relay, RelayConfig, RelayError};

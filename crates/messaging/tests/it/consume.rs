@@ -1,0 +1,269 @@
+//! The consumer runner: one effect per event, whatever is repeated or fails.
+
+use std::{sync::atomic::Ordering, time::Duration};
+
+use messaging::{Unclassified, admin::Producer};
+use rand::{RngExt as _, seq::SliceRandom as _};
+
+use crate::{
+    proxy,
+    world::{Recorder, World, wait_for},
+};
+
+#[tokio::test]
+async fn events_that_come_up_to_five_times_in_any_order_have_one_effect_each() {
+    let world = World::new().await;
+    let producer = Producer::new(&world.brokers).unwrap();
+    let mut copies = Vec::new();
+    for n in 0..300 {
+        for _ in 0..rand::rng().random_range(1..=5) {
+            copies.push((rand::rng().random_range(0..3), format!("e{n}")));
+        }
+    }
+    copies.shuffle(&mut rand::rng());
+    let (before, meanwhile) = copies.split_at(copies.len() / 2);
+    let send = |part: Vec<(i32, String)>| {
+        let (world, producer) = (&world, &producer);
+        async move {
+            let all = part
+                .iter()
+                .map(|(to, id)| world.produce(producer, *to, id, b"{}"));
+            futures::future::join_all(all).await;
+        }
+    };
+    send(before.to_vec()).await;
+    let handler = Recorder::default();
+    let running = world.consume(handler.clone());
+    send(meanwhile.to_vec()).await;
+    wait_for("all offsets are stored", async || world.lag().await == 0).await;
+    running.stop().await;
+    assert_eq!((world.effects(), world.distinct_effects()), (300, 300));
+    assert_eq!(world.number("select count(*) from inbox"), 300);
+    assert_eq!(handler.after_commit.lock().unwrap().len(), 300);
+    assert_eq!(world.dead_letters(), 0);
+    let largest = handler
+        .batches
+        .lock()
+        .unwrap()
+        .iter()
+        .copied()
+        .max()
+        .unwrap();
+    assert!(
+        largest > 20,
+        "records are handled in batches, not one by one: {largest}"
+    );
+    world.end().await;
+}
+
+#[tokio::test]
+async fn a_second_life_begins_where_the_first_ended() {
+    let world = World::new().await;
+    let producer = Producer::new(&world.brokers).unwrap();
+    for n in 0..20 {
+        world
+            .produce(&producer, n % 3, &format!("e{n}"), b"{}")
+            .await;
+    }
+    let running = world.consume(Recorder::default());
+    wait_for("the effects", async || world.effects() == 20).await;
+    // stopped at once: what was stored is sent by the leaving
+    running.stop().await;
+    assert_eq!(world.lag().await, 0);
+    let second = Recorder::default();
+    let running = world.consume(second.clone());
+    world.produce(&producer, 0, "last", b"{}").await;
+    wait_for("the last effect", async || world.effects() == 21).await;
+    running.stop().await;
+    assert_eq!(
+        second.after_commit.lock().unwrap().len(),
+        1,
+        "nothing came again"
+    );
+    world.end().await;
+}
+
+#[tokio::test]
+async fn a_transient_failure_is_waited_out_and_is_never_a_dead_letter() {
+    let world = World::new().await;
+    let producer = Producer::new(&world.brokers).unwrap();
+    for n in 0..10 {
+        world.produce(&producer, 0, &format!("e{n}"), b"{}").await;
+    }
+    world
+        .produce(&producer, 0, "waits", br#"{"wish":"transient"}"#)
+        .await;
+    let running = world.consume(Recorder::default());
+    wait_for("all offsets are stored", async || world.lag().await == 0).await;
+    running.stop().await;
+    assert_eq!((world.effects(), world.distinct_effects()), (11, 11));
+    assert_eq!(world.dead_letters(), 0);
+    world.end().await;
+}
+
+#[tokio::test]
+async fn an_event_that_fails_alone_holds_up_nobody_and_ends_as_a_dead_letter() {
+    let world = World::new().await;
+    let producer = Producer::new(&world.brokers).unwrap();
+    for n in 0..40 {
+        world
+            .produce(&producer, 0, &format!("before{n}"), b"{}")
+            .await;
+    }
+    let (_, bad) = world
+        .produce(&producer, 0, "strange", br#"{"wish":"unclassified"}"#)
+        .await;
+    let (_, buggy) = world
+        .produce(&producer, 1, "buggy", br#"{"wish":"panic"}"#)
+        .await;
+    for n in 0..40 {
+        world
+            .produce(&producer, 0, &format!("after{n}"), b"{}")
+            .await;
+    }
+    let running = world.consume_with(Recorder::default(), world.store.clone(), |config| {
+        config.unclassified = Unclassified {
+            attempts: 5,
+            over: Duration::from_secs(4),
+        };
+    });
+    wait_for("the others of its partition go on", async || {
+        world.effects() == 80
+    })
+    .await;
+    assert_eq!(world.dead_letters(), 0, "not yet");
+    let lag = world.lag().await;
+    assert!(
+        lag >= 41,
+        "its offset is held back: lag {lag}, bad at {bad}, buggy at {buggy}"
+    );
+    // no dead letter while nobody else is handled: perhaps the fault is ours
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    assert_eq!(world.dead_letters(), 0, "alone it stays");
+    world.produce(&producer, 2, "another", b"{}").await;
+    wait_for("both are dead letters", async || world.dead_letters() == 2).await;
+    wait_for("all offsets are stored", async || world.lag().await == 0).await;
+    running.stop().await;
+    assert_eq!((world.effects(), world.distinct_effects()), (81, 81));
+    assert_eq!(
+        world.sql("select distinct class from dead_letters where attempts >= 5"),
+        "unclassified"
+    );
+    world.end().await;
+}
+
+#[tokio::test]
+async fn an_event_that_fails_alone_and_is_healed_has_its_effect() {
+    let world = World::new().await;
+    let producer = Producer::new(&world.brokers).unwrap();
+    world
+        .produce(&producer, 0, "strange", br#"{"wish":"unclassified"}"#)
+        .await;
+    world.produce(&producer, 0, "good", b"{}").await;
+    let handler = Recorder::default();
+    let running = world.consume_with(handler.clone(), world.store.clone(), |config| {
+        config.unclassified = Unclassified {
+            attempts: 3,
+            over: Duration::from_secs(2),
+        };
+    });
+    wait_for("the good one", async || world.effects() == 1).await;
+    handler.healed.store(true, Ordering::Relaxed);
+    wait_for("all offsets are stored", async || world.lag().await == 0).await;
+    running.stop().await;
+    assert_eq!(
+        (
+            world.effects(),
+            world.distinct_effects(),
+            world.dead_letters()
+        ),
+        (2, 2, 0)
+    );
+    world.end().await;
+}
+
+#[tokio::test]
+async fn a_commit_whose_answer_is_lost_is_run_again_and_has_one_effect() {
+    let world = World::new().await;
+    let producer = Producer::new(&world.brokers).unwrap();
+    for n in 0..30 {
+        world
+            .produce(&producer, n % 3, &format!("e{n}"), b"{}")
+            .await;
+    }
+    let swallowed = proxy::SwallowCommits::start(&world.options.url, 4).await;
+    let mut options = world.options.clone();
+    options.url = swallowed.url.clone();
+    let store = store::Store::connect(&options).unwrap();
+    let handler = Recorder::default();
+    let running = world.consume_with(handler.clone(), store, |_| {});
+    wait_for("answers were lost", async || swallowed.lost() == 4).await;
+    for n in 30..60 {
+        world
+            .produce(&producer, n % 3, &format!("e{n}"), b"{}")
+            .await;
+    }
+    wait_for("all offsets are stored", async || world.lag().await == 0).await;
+    running.stop().await;
+    assert_eq!(
+        (
+            world.effects(),
+            world.distinct_effects(),
+            world.dead_letters()
+        ),
+        (60, 60, 0)
+    );
+    assert_eq!(
+        handler.after_commit.lock().unwrap().len(),
+        60,
+        "after_commit came for all"
+    );
+    world.end().await;
+}
+
+#[tokio::test]
+async fn a_database_that_is_away_delays_and_loses_nothing() {
+    let world = World::new().await;
+    let producer = Producer::new(&world.brokers).unwrap();
+    let door = proxy::Door::start(&world.options.url).await;
+    let mut options = world.options.clone();
+    options.url = door.url.clone();
+    options.acquire_timeout = Duration::from_secs(1);
+    let store = store::Store::connect(&options).unwrap();
+    let running = world.consume_with(Recorder::default(), store, |_| {});
+    world.produce(&producer, 0, "first", b"{}").await;
+    wait_for("the first effect", async || world.effects() == 1).await;
+    door.shut();
+    for n in 0..200 {
+        world
+            .produce(&producer, n % 3, &format!("e{n}"), b"{}")
+            .await;
+    }
+    tokio::time::sleep(Duration::from_secs(8)).await;
+    assert_eq!(world.effects(), 1);
+    let age = world.number(
+        "select coalesce(extract(epoch from clock_timestamp() - max(at)), 99)::int from heartbeats",
+    );
+    assert!(
+        age >= 4,
+        "no life sign while nothing can be handled: {age} s"
+    );
+    door.open();
+    wait_for("all offsets are stored", async || world.lag().await == 0).await;
+    wait_for("the heartbeat is back", async || {
+        world.number("select extract(epoch from clock_timestamp() - max(at))::int from heartbeats")
+            <= 2
+    })
+    .await;
+    assert!(running.ops.is_ready());
+    running.stop().await;
+    assert_eq!(
+        (
+            world.effects(),
+            world.distinct_effects(),
+            world.dead_letters()
+        ),
+        (201, 201, 0)
+    );
+    world.end().await;
+}

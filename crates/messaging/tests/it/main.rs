@@ -1,0 +1,11 @@
+//! The relay and the consumer runner on a real PostgreSQL and a real Kafka. `DATABASE_URL` names a
+//! server on which databases may be created, `KAFKA_BROKERS` a cluster on which topics may; without
+//! them these tests fail, because a skipped test is a green lie.
+
+mod broken;
+mod consume;
+mod dead;
+mod group;
+mod proxy;
+mod publish;
+mod world;

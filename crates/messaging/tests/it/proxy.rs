@@ -1,0 +1,125 @@
+//! Proxies in front of PostgreSQL: one that swallows answers to COMMIT, one that can be shut.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+    sync::watch,
+};
+
+/// Splits a URL into what precedes the address, the address, and what follows it.
+fn parts(url: &str) -> (String, String, String) {
+    let at = url
+        .find('@')
+        .map_or_else(|| url.find("//").unwrap() + 2, |at| at + 1);
+    let end = at + url[at..].find('/').unwrap();
+    (
+        url[..at].to_owned(),
+        url[at..end].to_owned(),
+        url[end..].to_owned(),
+    )
+}
+
+async fn listen(url: &str) -> (TcpListener, String, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (before, target, after) = parts(url);
+    let own = format!("{before}{}{after}", listener.local_addr().unwrap());
+    (listener, target, own)
+}
+
+/// Forwards everything; after forwarding a COMMIT, cuts the connection without its answer, the
+/// first so many times.
+pub(crate) struct SwallowCommits {
+    pub(crate) url: String,
+    lost: Arc<AtomicUsize>,
+}
+
+impl SwallowCommits {
+    pub(crate) async fn start(url: &str, times: usize) -> Self {
+        let (listener, target, url) = listen(url).await;
+        let lost = Arc::new(AtomicUsize::new(0));
+        let counter = lost.clone();
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let (target, counter) = (target.clone(), counter.clone());
+                tokio::spawn(async move {
+                    let server = TcpStream::connect(target).await.unwrap();
+                    swallow(client, server, &counter, times).await;
+                });
+            }
+        });
+        Self { url, lost }
+    }
+
+    pub(crate) fn lost(&self) -> usize {
+        self.lost.load(Ordering::Relaxed)
+    }
+}
+
+async fn swallow(mut client: TcpStream, mut server: TcpStream, lost: &AtomicUsize, times: usize) {
+    let (mut from_client, mut from_server) = (vec![0; 65536], vec![0; 65536]);
+    loop {
+        tokio::select! {
+            read = client.read(&mut from_client) => {
+                let Ok(read @ 1..) = read else { return };
+                let data = &from_client[..read];
+                let commits = data.windows(7).any(|window| window == b"COMMIT\0");
+                if server.write_all(data).await.is_err() {
+                    return;
+                }
+                if commits && lost.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < times).then_some(n + 1)).is_ok() {
+                    // the server's answer comes, so the transaction is committed; nobody hears it
+                    let _ = server.read(&mut from_server).await;
+                    return;
+                }
+            }
+            read = server.read(&mut from_server) => {
+                let Ok(read @ 1..) = read else { return };
+                if client.write_all(&from_server[..read]).await.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// Forwards everything while it is open; shut, it cuts what is open and refuses what comes.
+pub(crate) struct Door {
+    pub(crate) url: String,
+    open: watch::Sender<bool>,
+}
+
+impl Door {
+    pub(crate) async fn start(url: &str) -> Self {
+        let (listener, target, url) = listen(url).await;
+        let (open, watched) = watch::channel(true);
+        tokio::spawn(async move {
+            while let Ok((mut client, _)) = listener.accept().await {
+                let (target, mut watched) = (target.clone(), watched.clone());
+                if !*watched.borrow() {
+                    continue;
+                }
+                tokio::spawn(async move {
+                    let mut server = TcpStream::connect(target).await.unwrap();
+                    tokio::select! {
+                        _ = tokio::io::copy_bidirectional(&mut client, &mut server) => {}
+                        _ = watched.wait_for(|open| !*open) => {}
+                    }
+                });
+            }
+        });
+        Self { url, open }
+    }
+
+    pub(crate) fn shut(&self) {
+        self.open.send_replace(false);
+    }
+
+    pub(crate) fn open(&self) {
+        self.open.send_replace(true);
+    }
+}

@@ -1,0 +1,307 @@
+//! The relay: what is committed is published, in order per key; what is not, is not.
+
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
+
+use contracts::{Topic, events::NewEvent};
+use messaging::{admin::RawRecord, relay};
+use platform::Shutdown;
+use rand::RngExt as _;
+use store::outbox;
+
+use crate::world::{World, drain, event, wait_for};
+
+/// Each key's first occurrences come with rising versions, from one partition.
+fn assert_in_order(records: &[RawRecord]) {
+    let mut seen = HashSet::new();
+    let mut last: HashMap<&[u8], (i64, i32)> = HashMap::new();
+    let mut by_offset: Vec<&RawRecord> = records.iter().collect();
+    by_offset.sort_by_key(|record| (record.partition, record.offset));
+    for record in by_offset {
+        if !seen.insert(record.header("ce_id").unwrap()) {
+            continue;
+        }
+        let version: i64 = record
+            .header("ce_aggregateversion")
+            .unwrap()
+            .parse()
+            .unwrap();
+        let key = record.key.as_deref().unwrap();
+        if let Some((before, partition)) = last.insert(key, (version, record.partition)) {
+            assert!(before < version, "version {version} came after {before}");
+            assert_eq!(partition, record.partition, "one key, two partitions");
+        }
+    }
+}
+
+fn ids(records: &[RawRecord]) -> HashSet<String> {
+    records
+        .iter()
+        .map(|record| record.header("ce_id").unwrap().to_owned())
+        .collect()
+}
+
+#[tokio::test]
+async fn a_slow_transaction_is_not_passed_over_and_a_rolled_back_one_does_not_hold_up() {
+    let world = World::new().await;
+    let mut relay = world.lead().await;
+    let mut slow = world.store.begin().await.unwrap();
+    outbox::begin_fence(&mut slow).await.unwrap();
+    outbox::insert(&mut slow, &[event("slow", 1)])
+        .await
+        .unwrap();
+    let mut gone = world.store.begin().await.unwrap();
+    outbox::begin_fence(&mut gone).await.unwrap();
+    outbox::insert(&mut gone, &[event("gone", 1), event("gone", 2)])
+        .await
+        .unwrap();
+    world.write(&[event("quick", 1)]).await;
+    gone.rollback().await.unwrap();
+
+    wait_for(
+        "the quick one is published, the slow one waited for",
+        async || {
+            let step = relay.step().await.unwrap();
+            assert_eq!(
+                step.low, 0,
+                "the watermark must not pass an open transaction"
+            );
+            step.in_flight == 0 && step.gaps > 0
+        },
+    )
+    .await;
+    // many fences later it is still waited for
+    for _ in 0..20 {
+        assert!(relay.step().await.unwrap().gaps > 0);
+    }
+    assert_eq!(ids(&world.published().await).len(), 1);
+    slow.commit().await.unwrap();
+    drain(&world, &mut relay).await;
+    let keys: HashSet<_> = world
+        .published()
+        .await
+        .into_iter()
+        .map(|record| record.key.unwrap())
+        .collect();
+    assert_eq!(keys, HashSet::from([b"slow".to_vec(), b"quick".to_vec()]));
+    assert_eq!(relay.low(), 4, "two rolled back ids are closed");
+    relay.stand_down().await;
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hundreds_of_overlapping_transactions_lose_no_event_and_keep_order_per_key() {
+    let world = World::new().await;
+    let shutdown = Shutdown::new();
+    let leader = tokio::spawn(relay::run(world.relay_config(), shutdown.clone()));
+    let mut writers = Vec::new();
+    for writer in 0..12 {
+        let store = world.store.clone();
+        writers.push(tokio::spawn(async move {
+            let mut committed = Vec::new();
+            let mut version = 0;
+            for _ in 0..40 {
+                let mut tx = store.begin().await.unwrap();
+                outbox::begin_fence(&mut tx).await.unwrap();
+                let size = rand::rng().random_range(1..4);
+                let events: Vec<NewEvent> = (1..=size)
+                    .map(|n| event(&format!("key-{writer}"), version + n))
+                    .collect();
+                outbox::insert(&mut tx, &events).await.unwrap();
+                let pause = rand::rng().random_range(0..30);
+                tokio::time::sleep(Duration::from_millis(pause)).await;
+                if rand::rng().random_bool(0.2) {
+                    tx.rollback().await.unwrap();
+                } else {
+                    tx.commit().await.unwrap();
+                    version += size;
+                    committed.extend(events.iter().map(|event| event.event_id.to_string()));
+                }
+            }
+            committed
+        }));
+    }
+    let mut committed = HashSet::new();
+    for writer in writers {
+        committed.extend(writer.await.unwrap());
+    }
+    let top = world.number("select max(id) from outbox");
+    wait_for("the watermark reaches the end", async || {
+        world.number("select low from relay_watermark") >= top
+    })
+    .await;
+    shutdown.begin();
+    leader.await.unwrap();
+    let records = world.published().await;
+    assert_eq!(ids(&records), committed);
+    assert_in_order(&records);
+    world.end().await;
+}
+
+#[tokio::test]
+async fn a_relay_that_dies_before_its_watermark_moved_repeats_the_same_event_ids() {
+    let world = World::new().await;
+    let events: Vec<NewEvent> = (1..=1500)
+        .map(|n| event(&format!("k{}", n % 7), n))
+        .collect();
+    world.write(&events).await;
+    let mut first = world.lead().await;
+    first.step().await.unwrap();
+    wait_for("the first relay's records are on the broker", async || {
+        !world.published().await.is_empty()
+    })
+    .await;
+    assert_eq!(first.low(), 0);
+    drop(first);
+    let mut second = world.lead().await;
+    assert_eq!(second.low(), 0);
+    drain(&world, &mut second).await;
+    second.stand_down().await;
+    let records = world.published().await;
+    let written: HashSet<String> = events
+        .iter()
+        .map(|event| event.event_id.to_string())
+        .collect();
+    assert_eq!(ids(&records), written);
+    assert!(
+        records.len() > events.len(),
+        "the second relay began at the watermark"
+    );
+    assert_in_order(&records);
+    world.end().await;
+}
+
+#[tokio::test]
+async fn a_leader_that_loses_its_session_stands_down_and_leads_again() {
+    let world = World::new().await;
+    let shutdown = Shutdown::new();
+    let relays: Vec<_> = (0..2)
+        .map(|_| tokio::spawn(relay::run(world.relay_config(), shutdown.clone())))
+        .collect();
+    let leases = "select count(*) from pg_stat_activity
+                  where datname = current_database() and application_name like '%lease%'";
+    for round in 1..=4 {
+        let events: Vec<NewEvent> = (1..=50).map(|n| event("k", round * 100 + n)).collect();
+        world.write(&events).await;
+        wait_for("one leads", async || world.number(leases) >= 1).await;
+        world.sql(
+            "select pg_terminate_backend(pid) from pg_stat_activity
+             where datname = current_database() and application_name like '%lease%'",
+        );
+    }
+    let top = world.number("select max(id) from outbox");
+    wait_for("all is published", async || {
+        world.number("select low from relay_watermark") >= top
+    })
+    .await;
+    assert_eq!(
+        world.number(leases),
+        1,
+        "one leads, the other holds no session"
+    );
+    shutdown.begin();
+    for relay in relays {
+        relay.await.unwrap();
+    }
+    let records = world.published().await;
+    assert_eq!(ids(&records).len(), 200);
+    assert_in_order(&records);
+    world.end().await;
+}
+
+#[tokio::test]
+async fn only_a_record_that_can_never_be_sent_is_parked_and_the_others_pass() {
+    let world = World::new().await;
+    // random digits: nothing for the compression to take away
+    let noise = |bytes: usize| -> String {
+        let mut rng = rand::rng();
+        (0..bytes)
+            .map(|_| char::from(b'!' + rng.random_range(0..90_u8)))
+            .collect()
+    };
+    let large = |bytes| NewEvent {
+        data: noise(bytes),
+        ..event("large", 1)
+    };
+    let nowhere = NewEvent {
+        topic: "no such name!".to_owned(),
+        ..event("nowhere", 1)
+    };
+    let mut events: Vec<NewEvent> = (1..=20).map(|n| event("k", n)).collect();
+    events.push(large(3_000_000)); // more than the client takes
+    events.push(large(1_400_000)); // more than the topic takes
+    events.push(nowhere);
+    events.push(large(900_000)); // fits
+    events.extend((21..=120).map(|n| event(&format!("k{}", n % 5), n)));
+    world.write(&events).await;
+    let mut relay = world.lead().await;
+    drain(&world, &mut relay).await;
+    relay.stand_down().await;
+    let parked = world.sql("select string_agg(id::text, ',' order by id) from parked_events");
+    assert_eq!(parked, "21,22,23");
+    let records = world.published().await;
+    assert_eq!(ids(&records).len(), 121);
+    assert_in_order(&records);
+    world.end().await;
+}
+
+#[tokio::test]
+async fn a_missing_topic_is_an_outage_that_parks_nothing_and_ends_by_itself() {
+    let world = World::without_topics().await;
+    world
+        .write(&(1..=30).map(|n| event("k", n)).collect::<Vec<_>>())
+        .await;
+    let mut relay = world.lead().await;
+    let start = std::time::Instant::now();
+    // longer than the client waits for a topic to appear, so that it gives the records up
+    while start.elapsed() < Duration::from_secs(8) {
+        let step = relay.step().await.unwrap();
+        assert_eq!((step.low, step.acknowledged), (0, 0));
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(world.number("select count(*) from parked_events"), 0);
+    world.make_topics().await;
+    drain(&world, &mut relay).await;
+    relay.stand_down().await;
+    let records = world.published().await;
+    assert_eq!(ids(&records).len(), 30);
+    assert_in_order(&records);
+    world.end().await;
+}
+
+#[tokio::test]
+async fn a_record_carries_the_envelope_the_trace_and_nothing_but_the_data() {
+    let world = World::new().await;
+    let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let sent = NewEvent {
+        traceparent: Some(trace.to_owned()),
+        ..event("order-1", 7)
+    };
+    world.write(std::slice::from_ref(&sent)).await;
+    let mut relay = world.lead().await;
+    drain(&world, &mut relay).await;
+    relay.stand_down().await;
+    let records = world.dump(&world.names.topic(Topic::Payments)).await;
+    let [record] = records.as_slice() else {
+        panic!("one record, not {}", records.len())
+    };
+    assert_eq!(record.payload.as_deref(), Some(sent.data.as_bytes()));
+    assert_eq!(record.key.as_deref(), Some(b"order-1".as_slice()));
+    for (name, value) in [
+        ("ce_specversion", "1.0"),
+        ("ce_id", &sent.event_id.to_string()),
+        ("ce_source", "/holdfast/payment"),
+        ("ce_type", "PAYMENT_FAILED"),
+        ("ce_subject", "order-1"),
+        ("ce_dataschema", "urn:holdfast:schema:PAYMENT_FAILED:v1"),
+        ("ce_aggregateversion", "7"),
+        ("content-type", "application/json"),
+        ("traceparent", trace),
+    ] {
+        assert_eq!(record.header(name), Some(value), "{name}");
+    }
+    assert_eq!(record.headers.len(), 10, "and ce_time");
+    world.end().await;
+}
