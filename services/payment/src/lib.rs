@@ -21,7 +21,7 @@ mod wire;
 
 use std::{sync::Arc, time::Duration};
 
-use contracts::{ConsumerName, TopicNames};
+use contracts::TopicNames;
 use messaging::{ConsumerConfig, ConsumerError, RelayConfig};
 use platform::{
     Ops, Shutdown,
@@ -49,8 +49,8 @@ const SWEEP_EVERY: Duration = Duration::from_millis(500);
 const SWEEP_BATCH: i64 = 64;
 /// Calls of one pass at a time.
 const SWEEP_CONCURRENCY: usize = 16;
-/// How often this process says that it is alive, and looks whether PostgreSQL is.
-const BEAT_EVERY: Duration = Duration::from_secs(1);
+/// How often readiness is looked at.
+const WATCH_EVERY: Duration = Duration::from_secs(1);
 
 /// Why the service could not run.
 #[derive(Debug, thiserror::Error)]
@@ -99,7 +99,7 @@ pub async fn run(config: Config, shutdown: Shutdown) -> Result<(), RunError> {
     let desk = Desk::new(Arc::new(gateway), recorder.clone());
     let pool = Pool::start(desk.clone(), config.payment_concurrency, &own);
     sweep(&store, desk, &own);
-    beat(&store, &ops, &own);
+    watch(&store, &ops, &own);
     relay(&config, options, &store, &own);
     let router = http::router(recorder, config.webhook_secret.clone()).merge(ops.router());
     let consumer = consumer(&config, &store, pool, ops, &own);
@@ -177,16 +177,13 @@ fn report(what: &'static str, swept: Result<usize, StoreError>) {
     }
 }
 
-fn beat(store: &Store, ops: &Ops, shutdown: &Shutdown) {
+/// Readiness: the consumer tells of itself, with its heartbeat; this looks whether PostgreSQL answers.
+fn watch(store: &Store, ops: &Ops, shutdown: &Shutdown) {
     let (store, ops) = (store.clone(), ops.clone());
-    periodic::spawn(shutdown, BEAT_EVERY, move || {
+    periodic::spawn(shutdown, WATCH_EVERY, move || {
         let (store, ops) = (store.clone(), ops.clone());
         async move {
-            let beaten = async {
-                let mut conn = store.conn().await?;
-                store::heartbeats::beat(&mut conn, ConsumerName::Payment.as_str()).await
-            };
-            match beaten.await {
+            match store.ping().await {
                 Ok(()) => ops.set("database", true, "answers"),
                 Err(error) => ops.set("database", false, error.to_string()),
             }

@@ -1,0 +1,9 @@
+//! Payment on a real PostgreSQL, with a provider in memory that fails as it is told. The provider
+//! over HTTP has its tests where the services meet (`tests/`).
+
+mod charges;
+mod gateway;
+mod refunds;
+mod start;
+mod webhooks;
+mod world;

@@ -1,0 +1,71 @@
+use clap::Parser;
+use payment::RunError;
+use platform::Shutdown;
+
+use crate::world::admin_url;
+
+#[derive(Parser)]
+struct Flags {
+    #[command(flatten)]
+    config: payment::Config,
+}
+
+async fn refused(flags: &[&str]) -> Vec<String> {
+    let database = admin_url();
+    let mut all = vec![
+        "payment",
+        "--redis-url",
+        "redis://127.0.0.1:1",
+        "--kafka-brokers",
+        "127.0.0.1:1",
+    ];
+    if !flags.contains(&"--database-url") {
+        all.extend(["--database-url", &database]);
+    }
+    all.extend(flags);
+    let config = Flags::try_parse_from(all).unwrap().config;
+    match payment::run(config, Shutdown::new()).await {
+        Err(RunError::Unsafe(found)) => found.problems,
+        other => panic!("started: {other:?}"),
+    }
+}
+
+fn names(problems: &[String], name: &str) -> bool {
+    problems.iter().any(|problem| problem.contains(name))
+}
+
+#[tokio::test]
+async fn all_that_is_unsafe_is_said_at_once_also_while_the_database_is_away() {
+    let problems = refused(&[
+        "--payments",
+        "upstream",
+        "--environment",
+        "production",
+        "--gateway-url",
+        "ftp://somewhere",
+        "--payment-concurrency",
+        "0",
+        "--gateway-timeout-ms",
+        "60000",
+        "--database-url",
+        "postgres://nobody@127.0.0.1:1/none",
+    ])
+    .await;
+    for name in [
+        "HOLDFAST_PAYMENTS",
+        "HOLDFAST_WEBHOOK_SECRET",
+        "GATEWAY_URL",
+        "HOLDFAST_PAYMENT_CONCURRENCY",
+        "HOLDFAST_GATEWAY_TIMEOUT_MS",
+    ] {
+        assert!(names(&problems, name), "{name} is not named: {problems:?}");
+    }
+}
+
+#[tokio::test]
+async fn another_schema_is_refused() {
+    let admin = admin_url();
+    let empty = format!("{}/template1", admin.rsplit_once('/').unwrap().0);
+    let problems = refused(&["--database-url", &empty]).await;
+    assert!(names(&problems, "schema"), "{problems:?}");
+}
