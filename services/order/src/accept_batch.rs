@@ -1,5 +1,6 @@
 //! The transaction of the accept: who gets units is decided here and nowhere else (P1). HTTP and
-//! Kafka share it; the caller begins and commits.
+//! Kafka share it; the caller begins and commits. When the process dies before the commit, nothing
+//! of it is there; after the commit, every retry of a key is a replay.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
