@@ -8,7 +8,6 @@ use serde::Serialize;
 use store::{Store, StoreError, StoreOptions};
 
 use crate::{
-    environment,
     exit::{Exit, Usage},
     output::{self, Format},
     servers::redis_answers,
@@ -201,8 +200,9 @@ fn chain(error: &dyn std::error::Error) -> String {
 }
 
 impl Args {
-    /// Where a target is: from the flags, or for a service of this machine from the variable that
-    /// says where it listens.
+    /// Where a target is. One that is waited for is the one on this machine, if the environment
+    /// says where it listens: a health check asks its own container. One that is merely looked at
+    /// is where everybody finds it.
     fn address(&self, target: Target) -> Option<String> {
         let Some(service) = target.service() else {
             return match target {
@@ -211,18 +211,20 @@ impl Args {
                 _ => self.kafka_brokers.clone(),
             };
         };
-        if service == ServiceName::Order
-            && let Ok(url) = std::env::var(environment::HOLDFAST_URL)
-        {
-            return Some(url);
-        }
         let listen = std::env::var(service.listen_variable()).ok();
-        let port = match listen.and_then(|address| address.parse::<SocketAddr>().ok()) {
-            Some(address) => address.port(),
-            None if self.wait.contains(&target) => service.default_port(),
-            None => return None,
-        };
-        Some(format!("http://127.0.0.1:{port}"))
+        let listen = listen.and_then(|address| address.parse::<SocketAddr>().ok());
+        let public = service
+            .url_variable()
+            .and_then(|name| std::env::var(name).ok());
+        let local = |port: u16| format!("http://127.0.0.1:{port}");
+        if self.wait.contains(&target) {
+            let here = listen.map(|address| local(address.port()));
+            return here
+                .or(public)
+                .or_else(|| Some(local(service.default_port())));
+        }
+        let here = listen.filter(|address| !address.ip().is_unspecified());
+        public.or_else(|| here.map(|address| format!("http://{address}")))
     }
 }
 

@@ -2,6 +2,9 @@
 
 use std::process::ExitCode;
 
+use messaging::AdminError;
+use store::StoreError;
+
 /// How the binary ends: scripts rely on the numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
@@ -30,16 +33,21 @@ impl Exit {
         }
     }
 
-    /// The end that an error stands for: put [`Unreachable`] or [`Usage`] in its chain to choose.
+    /// The end that an error stands for, whatever was said around it: a command fails with
+    /// [`Unreachable`] or [`Usage`] to choose, and a store that can't be reached is enough.
     #[must_use]
     pub fn of(error: &anyhow::Error) -> Self {
-        if error.downcast_ref::<Unreachable>().is_some() {
-            Self::Unreachable
-        } else if error.downcast_ref::<Usage>().is_some() {
-            Self::Usage
-        } else {
-            Self::Failed
+        for cause in error.chain() {
+            let no_store = matches!(cause.downcast_ref(), Some(StoreError::Connect(_)));
+            let no_broker = matches!(cause.downcast_ref(), Some(AdminError::NotReady { .. }));
+            if no_store || no_broker || cause.is::<Unreachable>() {
+                return Self::Unreachable;
+            }
+            if cause.is::<Usage>() {
+                return Self::Usage;
+            }
         }
+        Self::Failed
     }
 }
 

@@ -52,8 +52,11 @@ pub struct TopicSettings {
 /// # Errors
 /// The database can't be reached, or has a schema that is not ours.
 pub async fn run_migrate(args: MigrateArgs) -> anyhow::Result<Exit> {
-    migrate(args.database_url.expose_secret()).await?;
-    output::line("schema: up to date")?;
+    let report = migrate(args.database_url.expose_secret()).await?;
+    let (version, applied) = (report.version, report.applied.len());
+    output::line(format!(
+        "schema: version {version}, {applied} migrations applied now"
+    ))?;
     Ok(Exit::Done)
 }
 
@@ -75,9 +78,8 @@ pub async fn run_topics(args: TopicsArgs) -> anyhow::Result<Exit> {
 ///
 /// # Errors
 /// It can't be reached, or has a schema that is not ours.
-pub async fn migrate(database_url: &str) -> anyhow::Result<()> {
-    store::migrate(database_url).await?;
-    Ok(())
+pub async fn migrate(database_url: &str) -> anyhow::Result<store::migrate::Report> {
+    Ok(store::migrate(database_url).await?)
 }
 
 /// Makes the topics that are missing; each with what became of it.

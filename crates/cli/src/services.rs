@@ -63,6 +63,16 @@ impl ServiceName {
         }
     }
 
+    /// The variable that says where others find it, when others look for it.
+    #[must_use]
+    pub fn url_variable(self) -> Option<&'static str> {
+        match self {
+            Self::Order => Some(environment::HOLDFAST_URL),
+            Self::GatewaySim => Some(environment::GATEWAY_URL),
+            Self::Payment | Self::Stock => None,
+        }
+    }
+
     /// The port it has in `docker-compose.yml`, and where `doctor` looks for it when nothing else
     /// is said.
     #[must_use]
@@ -118,7 +128,7 @@ impl Plan {
                     variables.insert(environment::GATEWAY_URL.into(), format!("http://{address}"));
                 }
                 ServiceName::Payment => {
-                    let webhooks = format!("http://{address}/webhooks");
+                    let webhooks = format!("http://{address}/webhooks/gateway");
                     variables.insert(environment::WEBHOOK_URL.into(), webhooks);
                 }
                 ServiceName::Stock => {}
