@@ -2,7 +2,9 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{doctor, down, exit::Exit, prepare, serve, up};
+use crate::{
+    demo, doctor, down, exit::Exit, load, order, prepare, seed, serve, up, verify,
+};
 
 /// Orders and stock for flash sales: no unit sold twice, none lost.
 #[derive(Debug, Parser)]
@@ -33,6 +35,16 @@ pub enum Command {
     Migrate(prepare::MigrateArgs),
     /// Make the topics that are missing
     Topics(prepare::TopicsArgs),
+    /// Put SKUs with stock
+    Seed(seed::Args),
+    /// Send load and judge what became of it
+    Load(load::command::Args),
+    /// Check every invariant; exit code 3 when one is red
+    Verify(verify::command::Args),
+    /// One order: as the API shows it, or all that happened to it
+    Order(order::Args),
+    /// The whole system from nothing, one flash sale, a verdict; leaves nothing running
+    Demo(demo::Args),
     /// Ask servers and services whether they work
     Doctor(doctor::Args),
 }
@@ -49,6 +61,11 @@ impl Command {
             Self::Serve(args) => serve::run(args).await,
             Self::Migrate(args) => prepare::run_migrate(args).await,
             Self::Topics(args) => prepare::run_topics(args).await,
+            Self::Seed(args) => seed::run(args).await,
+            Self::Load(args) => load::command::run(args).await,
+            Self::Verify(args) => verify::command::run(args).await,
+            Self::Order(args) => order::run(args).await,
+            Self::Demo(args) => demo::run(args).await,
             Self::Doctor(args) => doctor::run(args).await,
         }
     }

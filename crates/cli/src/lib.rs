@@ -4,14 +4,19 @@
 //! `run`, and one line in [`args::Command`] and one in its `run`.
 
 pub mod args;
+pub mod demo;
 pub mod doctor;
 pub mod down;
 pub mod environment;
 pub mod exit;
 pub mod http_client;
+pub mod load;
+pub mod order;
 pub mod output;
 pub mod prepare;
+pub mod seed;
 pub mod serve;
 pub mod servers;
 pub mod services;
 pub mod up;
+pub mod verify;

@@ -139,6 +139,7 @@ impl PostgresRecipe {
             .arg("--pwfile")
             .arg(secret)
             .args(settings::POSTGRES_INITDB)
+            .arg(settings::POSTGRES_AUTH_LOOPBACK)
             .current_dir("/");
         if let Some(account) = self.account {
             command.uid(account.uid).gid(account.gid);

@@ -1,0 +1,205 @@
+//! Redis may forget, lie or be slow; PostgreSQL decides, and Redis is made to match.
+
+use std::time::Duration;
+
+use cli::servers::{Ports, native};
+use contracts::{HoldId, Line, Quantity, Sku};
+use domain::{Buyer, Hold, Shard};
+use futures::future::join_all;
+use reservations::{Gate, GateConfig};
+use serde_json::json;
+use tests::{Options, World, api, wait::wait_within, wait_for, world::private_dir};
+
+fn gate(world: &World) -> Gate {
+    let mut config = GateConfig::new(world.redis_url.clone());
+    config.key_prefix.clone_from(&world.key_prefix);
+    match Gate::new(config) {
+        Ok(gate) => gate,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn hold(name: &str, sku: &str, units: i64) -> Hold {
+    let (Ok(sku), Ok(quantity)) = (Sku::parse(sku), Quantity::new(units)) else {
+        panic!("{sku} {units}")
+    };
+    let (Ok(shop), Ok(customer)) = ("shop".parse(), "ghost".parse()) else { panic!("names") };
+    Hold {
+        hold_id: HoldId::derive("test", "ghost", name),
+        buyer: Buyer { shop, customer },
+        lines: vec![Line { sku, quantity }],
+    }
+}
+
+async fn held_at_gate(gate: &Gate, sku: &str) -> i64 {
+    match gate.snapshot(Shard(0)).await {
+        Ok(snapshot) => {
+            let row = snapshot.gates.into_iter().find(|(known, _)| known.as_str() == sku);
+            row.map_or(-1, |(_, row)| row.held)
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hold_whose_owner_died_is_given_back_within_seven_seconds() {
+    let world = World::start().await;
+    world.operator().put_sku("ORPHAN", 1, &json!({})).await;
+    let gate = gate(&world);
+    // The owner reserved at the gate and died before its transaction.
+    let now = platform::clock::now().timestamp_millis();
+    wait_for("the orphan's hold", || async {
+        let outcomes = gate.reserve(Shard(0), now, &[hold("dead", "ORPHAN", 1)]).await;
+        (outcomes == [reservations::ReserveOutcome::Ok]).then_some(())
+    })
+    .await;
+    let shop = world.shop();
+    let body = api::order("c-1", &[("ORPHAN", 1)]);
+    assert_eq!(shop.place("meanwhile", &body).await.status, 410);
+    wait_within(Duration::from_secs(7), "the unit to come back", || async {
+        (shop.place("afterwards", &body).await.status == 201).then_some(())
+    })
+    .await;
+    world.settled().await;
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_sync_is_healed_by_the_sweep() {
+    // Without a stock service nothing settles; the test settles in PostgreSQL alone, as a process
+    // does that dies before its sync, and then lets the sweep run.
+    let mut world =
+        World::with(Options { without_payment: true, ..Options::default() }).await;
+    world.operator().put_sku("LOST", 3, &json!({})).await;
+    let order = api::accepted(&world.shop().place("lost", &api::order("c", &[("LOST", 1)])).await);
+    let gate = gate(&world);
+    assert_eq!(held_at_gate(&gate, "LOST").await, 1);
+    if let Some(stock) = world.stock.take() {
+        stock.stop().await;
+    }
+    cancel_in_postgres(&world, &order).await;
+    assert_eq!(held_at_gate(&gate, "LOST").await, 1, "nobody told the gate");
+    world.start_stock();
+    wait_within(Duration::from_secs(40), "the gate to follow", || async {
+        (held_at_gate(&gate, "LOST").await == 0).then_some(())
+    })
+    .await;
+    world.settled().await;
+    world.end().await;
+}
+
+async fn cancel_in_postgres(world: &World, order: &str) {
+    use domain::{EndReason, OrderStatus};
+    let cancel = async {
+        let mut tx = world.store.begin().await?;
+        let Ok(id) = order.parse() else { panic!("{order}") };
+        let orders = store::orders::lock(&mut tx, &[id]).await?;
+        let endings: Vec<store::orders::Ending> = orders
+            .values()
+            .map(|order| store::orders::Ending {
+                order,
+                to: OrderStatus::Canceled,
+                cause: "cancel".to_owned(),
+                reason: EndReason::Canceled.as_str().to_owned(),
+            })
+            .collect();
+        let now = platform::clock::now();
+        store::orders::transition(&mut tx, &endings, now, contracts::envelope::source::STOCK)
+            .await?;
+        tx.commit().await
+    };
+    if let Err(error) = cancel.await {
+        panic!("{error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn flushall_between_reserve_and_settle_oversells_nothing_and_forgets_no_key() {
+    let mut redis = match native::Redis::start(&private_dir("flushall"), Ports::Free).await {
+        Ok(redis) => redis,
+        Err(error) => panic!("a test needs its Redis: {error}"),
+    };
+    let world = World::with(Options {
+        redis_url: Some(redis.url()),
+        without_payment: true,
+        ..Options::default()
+    })
+    .await;
+    world.operator().put_sku("FLUSH", 20, &json!({ "reservation_ttl_seconds": 30 })).await;
+    let shop = world.shop();
+    let mut kept = Vec::new();
+    for number in 0..10 {
+        let body = api::order(&format!("c-{number}"), &[("FLUSH", 1)]);
+        let key = format!("before-{number}");
+        let order = api::accepted(&shop.place(&key, &body).await);
+        kept.push((key, body, order));
+    }
+    flushall(&redis.url()).await;
+    // The crowd comes back while Redis knows nothing.
+    let statuses: Vec<u16> = join_all((0..40).map(|number| {
+        let shop = shop.clone();
+        async move {
+            let body = api::order(&format!("late-{number}"), &[("FLUSH", 1)]);
+            shop.place(&format!("after-{number}"), &body).await.status.as_u16()
+        }
+    }))
+    .await;
+    let accepted = statuses.iter().filter(|status| **status == 201).count();
+    assert_eq!(accepted, 10, "{statuses:?}");
+    assert!(statuses.iter().all(|status| [201, 410].contains(status)), "{statuses:?}");
+    for (key, body, order) in &kept {
+        let again = shop.place(key, body).await;
+        assert_eq!(&api::accepted(&again), order, "an accepted key keeps its 201");
+    }
+    world.consistent().await;
+    let mut world = world;
+    world.start_payment();
+    world.settled().await;
+    assert_eq!(world.operator().get("/v1/skus/FLUSH").await["sold"], 20);
+    world.end().await;
+    redis.stop().await;
+}
+
+async fn flushall(url: &str) {
+    let flush = async {
+        let client = redis::Client::open(url)?;
+        let mut connection = client.get_multiplexed_async_connection().await?;
+        redis::cmd("FLUSHALL").query_async::<()>(&mut connection).await
+    };
+    if let Err(error) = flush.await {
+        panic!("{error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn drift_planted_at_the_gate_is_repaired() {
+    let world = World::with(Options { without_payment: true, ..Options::default() }).await;
+    world.operator().put_sku("DRIFT", 10, &json!({})).await;
+    api::accepted(&world.shop().place("d", &api::order("c", &[("DRIFT", 2)])).await);
+    let gate = gate(&world);
+    let epoch = match gate.current_epoch(Shard(0)).await {
+        Ok(Some(epoch)) => epoch.epoch,
+        other => panic!("{other:?}"),
+    };
+    let key = format!("{}:{{0}}:{epoch}:gate:DRIFT", world.key_prefix);
+    let plant = async {
+        let client = redis::Client::open(world.redis_url.as_str())?;
+        let mut connection = client.get_multiplexed_async_connection().await?;
+        redis::cmd("HINCRBY")
+            .arg(&key)
+            .arg("held")
+            .arg(7)
+            .query_async::<i64>(&mut connection)
+            .await
+    };
+    match plant.await {
+        Ok(held) => assert_eq!(held, 9, "the drift was planted where the gate is"),
+        Err(error) => panic!("{error}"),
+    }
+    wait_within(Duration::from_secs(30), "the drift to be repaired", || async {
+        (held_at_gate(&gate, "DRIFT").await == 2).then_some(())
+    })
+    .await;
+    world.consistent().await;
+    world.end().await;
+}

@@ -1,0 +1,160 @@
+//! One key is one order, for ever and everywhere.
+
+use std::collections::BTreeSet;
+
+use futures::future::join_all;
+use serde_json::json;
+use tests::{Options, World, api};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_key_a_hundred_times_at_once_over_two_replicas_is_one_order() {
+    let world = World::with(Options { order_replicas: Some(2), ..Options::default() }).await;
+    world.operator().put_sku("KEY", 100, &json!({})).await;
+    let shops = world.shops();
+    let body = api::order("c-1", &[("KEY", 1)]);
+    let answers = join_all((0..100).map(|number| {
+        let (shop, body) = (shops[number % 2].clone(), body.clone());
+        async move {
+            // A twin that is told to wait asks again, as the contract says.
+            tests::wait_for("a definite answer", || async {
+                let answer = shop.place("the-key", &body).await;
+                let waits = answer.status == 409 && answer.json()["code"] == "request-in-flight";
+                (!waits).then_some(answer)
+            })
+            .await
+        }
+    }))
+    .await;
+    let orders: BTreeSet<String> = answers.iter().map(api::accepted).collect();
+    assert_eq!(orders.len(), 1, "{orders:?}");
+    let bodies: BTreeSet<&[u8]> = answers.iter().map(|answer| &answer.body[..]).collect();
+    assert_eq!(bodies.len(), 1, "every answer is the same");
+    assert_eq!(answers.iter().filter(|answer| !answer.replayed()).count(), 1);
+    assert_eq!(world.count("select count(*) from orders").await, 1);
+    world.settled().await;
+    assert_eq!(world.operator().get("/v1/skus/KEY").await["sold"], 1);
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_with_another_body_is_refused_in_flight_and_afterwards() {
+    let world = World::start().await;
+    world.operator().put_sku("BODY", 100, &json!({})).await;
+    let shop = world.shop();
+    let (one, two) = (api::order("c-1", &[("BODY", 1)]), api::order("c-1", &[("BODY", 2)]));
+    let answers = join_all((0..40).map(|number| {
+        let (shop, body) = (shop.clone(), if number % 2 == 0 { &one } else { &two });
+        async move { shop.place("shared", body).await }
+    }))
+    .await;
+    let accepted: Vec<_> = answers.iter().filter(|answer| answer.status == 201).collect();
+    let orders: BTreeSet<String> = accepted.iter().map(|answer| api::accepted(answer)).collect();
+    assert_eq!(orders.len(), 1, "{orders:?}");
+    for answer in &answers {
+        let code = answer.json()["code"].as_str().map(str::to_owned);
+        assert!(
+            answer.status == 201
+                || (answer.status == 422 && code.as_deref() == Some("key-reused"))
+                || (answer.status == 409 && code.as_deref() == Some("request-in-flight")),
+            "{} {code:?}",
+            answer.status
+        );
+    }
+    let won = accepted[0].json()["lines"][0]["quantity"].as_i64();
+    let other = if won == Some(1) { &two } else { &one };
+    let answer = shop.place("shared", other).await;
+    assert_eq!((answer.status.as_u16(), answer.json()["code"].as_str()), (422, Some("key-reused")));
+    world.settled().await;
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_sell_out_an_accepted_key_still_answers_its_201() {
+    let world = World::start().await;
+    world.operator().put_sku("LAST", 1, &json!({})).await;
+    let shop = world.shop();
+    let body = api::order("c-1", &[("LAST", 1)]);
+    let first = shop.place("kept", &body).await;
+    let order = api::accepted(&first);
+    assert_eq!(shop.place("other", &api::order("c-2", &[("LAST", 1)])).await.status, 410);
+    for _ in 0..3 {
+        let again = shop.place("kept", &body).await;
+        assert!(again.replayed());
+        assert_eq!((again.status, &again.body), (first.status, &first.body));
+        assert_eq!(again.headers["location"], first.headers["location"]);
+    }
+    // The order moves on; the answer to its key does not.
+    world.until(&order, "CONFIRMED").await;
+    let again = shop.place("kept", &body).await;
+    assert_eq!((again.status, &again.body), (first.status, &first.body));
+    world.settled().await;
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_survives_the_restart_of_every_order_service() {
+    let mut world = World::start().await;
+    world.operator().put_sku("AGAIN", 10, &json!({})).await;
+    let body = api::order("c-1", &[("AGAIN", 1)]);
+    let order = api::accepted(&world.shop().place("restart", &body).await);
+    world.order.remove(0).stop().await;
+    world.start_order();
+    world.ready().await;
+    assert_eq!(api::accepted(&world.shop().place("restart", &body).await), order);
+    assert_eq!(world.count("select count(*) from orders").await, 1);
+    world.settled().await;
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_stores_nothing_so_the_same_key_may_succeed_later() {
+    let world = World::start().await;
+    world.operator().put_sku("LATE", 0, &json!({})).await;
+    let body = api::order("c-1", &[("LATE", 1)]);
+    assert_eq!(world.shop().place("patient", &body).await.status, 410);
+    assert_eq!(world.count("select count(*) from idempotency").await, 0);
+    let more = json!({ "delta": 1, "reason": "restock" });
+    let path = "/v1/skus/LATE/adjustments";
+    world.operator().send(http::Method::POST, path, Some("more"), Some(&more)).await;
+    api::accepted(&world.shop().place("patient", &body).await);
+    world.settled().await;
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_hangs_up_cancels_nothing_half_way() {
+    let world = World::start().await;
+    world.operator().put_sku("HANGUP", 200, &json!({})).await;
+    let shop = world.shop();
+    let sent = join_all((0..200_u64).map(|number| {
+        let shop = shop.clone();
+        async move {
+            let body = api::order(&format!("c-{number}"), &[("HANGUP", 1)]);
+            let key = format!("hang-{number}");
+            let patience = std::time::Duration::from_micros(number * 150);
+            tokio::time::timeout(patience, shop.place(&key, &body)).await.is_ok()
+        }
+    }))
+    .await;
+    assert!(sent.contains(&false), "some clients must have hung up");
+    // Whoever hung up asks again and gets an order: its own first one, or a new one.
+    for number in 0..200 {
+        let body = api::order(&format!("c-{number}"), &[("HANGUP", 1)]);
+        tests::wait_for("the retry's answer", || async {
+            (shop.place(&format!("hang-{number}"), &body).await.status == 201).then_some(())
+        })
+        .await;
+    }
+    assert_eq!(world.count("select count(*) from orders").await, 200);
+    assert_eq!(
+        world
+            .count(
+                "select count(*) from pg_stat_activity where datname = current_database()
+                 and state like 'idle in transaction%' and state_change < now() - interval '5 s'"
+            )
+            .await,
+        0
+    );
+    world.settled().await;
+    world.end().await;
+}

@@ -1,0 +1,109 @@
+//! A server that is away is never the buyer's fault: slower, or 503, never 410; and back by itself.
+
+use std::time::Duration;
+
+use cli::servers::{Ports, native};
+use futures::future::join_all;
+use serde_json::json;
+use tests::{Options, World, api, wait_for, world::private_dir};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kafka_stopped_in_mid_sale_stops_no_accept_and_everything_drains() {
+    let mut kafka = match native::Kafka::start(&private_dir("kafka"), Ports::Free).await {
+        Ok(kafka) => kafka,
+        Err(error) => panic!("a test needs its broker: {error}"),
+    };
+    let world =
+        World::with(Options { kafka_brokers: Some(kafka.url()), ..Options::default() }).await;
+    world.operator().put_sku("OUTAGE", 200, &json!({})).await;
+    let shop = world.shop();
+    let place = |from: usize, to: usize| {
+        let shop = shop.clone();
+        async move {
+            for number in from..to {
+                let body = api::order(&format!("c-{number}"), &[("OUTAGE", 1)]);
+                api::accepted(&shop.place(&format!("o-{number}"), &body).await);
+            }
+        }
+    };
+    place(0, 30).await;
+    kafka.stop().await;
+    let down_since = platform::clock::monotonic();
+    // Orders come in evenly over the 20 s of the outage.
+    for step in 0..20 {
+        place(30 + step * 3, 33 + step * 3).await;
+        let next = down_since + Duration::from_secs(step as u64 + 1);
+        tokio::time::sleep_until(next.into()).await;
+    }
+    if let Err(error) = kafka.restart().await {
+        panic!("{error}");
+    }
+    place(90, 100).await;
+    world.settled().await;
+    assert_eq!(world.count("select count(*) from orders where status = 'CONFIRMED'").await, 100);
+    assert_eq!(world.count("select count(*) from dead_letters").await, 0);
+    world.end().await;
+    kafka.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_postgres_the_answer_is_503_and_it_comes_back_by_itself() {
+    let world =
+        World::with(Options { proxy_order_database: true, ..Options::default() }).await;
+    world.operator().put_sku("NODB", 10, &json!({})).await;
+    let Some(proxy) = &world.proxy else { panic!("no proxy") };
+    let shop = world.shop();
+    api::accepted(&shop.place("before", &api::order("c", &[("NODB", 1)])).await);
+    proxy.refuse(true);
+    let answers = join_all((0..30).map(|number| {
+        let shop = shop.clone();
+        async move {
+            let body = api::order(&format!("c-{number}"), &[("NODB", 1)]);
+            shop.place(&format!("during-{number}"), &body).await
+        }
+    }))
+    .await;
+    for answer in &answers {
+        assert_eq!(answer.status, 503, "{}", String::from_utf8_lossy(&answer.body));
+        assert!(answer.headers.contains_key("retry-after"));
+        assert_eq!(answer.json()["retryable"], true);
+    }
+    proxy.refuse(false);
+    wait_for("the service to be back", || async {
+        let body = api::order("c-0", &[("NODB", 1)]);
+        (shop.place("during-0", &body).await.status == 201).then_some(())
+    })
+    .await;
+    world.settled().await;
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_redis_orders_are_accepted_and_sold_out_stays_true() {
+    let mut redis = match native::Redis::start(&private_dir("redis"), Ports::Free).await {
+        Ok(redis) => redis,
+        Err(error) => panic!("a test needs its Redis: {error}"),
+    };
+    let world =
+        World::with(Options { redis_url: Some(redis.url()), ..Options::default() }).await;
+    world.operator().put_sku("NOREDIS", 20, &json!({})).await;
+    let shop = world.shop();
+    redis.kill().await;
+    let statuses: Vec<u16> = join_all((0..40).map(|number| {
+        let shop = shop.clone();
+        async move {
+            let body = api::order(&format!("c-{number}"), &[("NOREDIS", 1)]);
+            shop.place(&format!("n-{number}"), &body).await.status.as_u16()
+        }
+    }))
+    .await;
+    let count = |wanted: u16| statuses.iter().filter(|status| **status == wanted).count();
+    // PostgreSQL itself says sold out here, which is the truth.
+    assert_eq!((count(201), count(410)), (20, 20), "{statuses:?}");
+    if let Err(error) = redis.restart().await {
+        panic!("{error}");
+    }
+    world.settled().await;
+    world.end().await;
+    redis.stop().await;
+}

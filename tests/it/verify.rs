@@ -1,0 +1,65 @@
+//! `verify` is believed because it turns red: each rule that is planted here is named.
+
+use serde_json::json;
+use tests::{Options, World, api};
+
+async fn red_after(statement: &str) -> Vec<(String, String)> {
+    let world = World::with(Options::default()).await;
+    world.operator().put_sku("TAMPER", 10, &json!({})).await;
+    let order =
+        api::accepted(&world.shop().place("t", &api::order("c", &[("TAMPER", 1)])).await);
+    world.until(&order, "CONFIRMED").await;
+    world.settled().await;
+    // Nobody may repair what the test is about to break.
+    let mut world = world;
+    if let Some(stock) = world.stock.take() {
+        stock.stop().await;
+    }
+    world.tamper(&statement.replace("$ORDER", &order)).await;
+    let checks = world.checks().await;
+    let red = checks.into_iter().filter(|check| !check.ok);
+    let red = red.map(|check| (check.id, check.offenders.join("; "))).collect();
+    world.end().await;
+    red
+}
+
+fn names(red: &[(String, String)], rule: &str, offender: &str) -> bool {
+    red.iter().any(|(id, offenders)| id == rule && offenders.contains(offender))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_of_stock_changed_by_hand_is_named() {
+    let red = red_after("update stock set sold = sold + 1 where sku = 'TAMPER'").await;
+    assert!(names(&red, "I2", "TAMPER") && names(&red, "I3", "TAMPER"), "{red:?}");
+    let red = red_after("update stock set on_hand = on_hand - 1 where sku = 'TAMPER'").await;
+    assert!(names(&red, "I3", "TAMPER"), "{red:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_changed_by_hand_is_named() {
+    let red = red_after(
+        "update orders set status = 'CANCELED' where id = '$ORDER'; 
+         delete from idempotency where order_id = '$ORDER'",
+    )
+    .await;
+    for rule in ["I2", "I4", "I5", "I8"] {
+        assert!(red.iter().any(|(id, _)| id == rule), "{rule} is not red: {red:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn money_changed_by_hand_is_named() {
+    let red = red_after(
+        "update payments set captured_minor = 0, updated_at = now() - interval '1 minute'
+         where order_id = '$ORDER'",
+    )
+    .await;
+    assert!(red.iter().any(|(id, _)| id == "I26"), "{red:?}");
+    assert!(red.iter().any(|(id, _)| id == "I16"), "{red:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_that_the_outbox_lost_is_named() {
+    let red = red_after("delete from outbox where type = 'ORDER_CONFIRMED'").await;
+    assert!(names(&red, "I23", "not in the outbox"), "{red:?}");
+}

@@ -1,0 +1,126 @@
+//! The public API, as a shop and as an operator.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use cli::http_client::{Answer, HttpClient};
+use http::Method;
+use serde_json::{Value, json};
+use tokio::sync::Mutex;
+
+/// One caller of one order service; connections are reused, one request each at a time.
+#[derive(Clone)]
+pub struct Api {
+    url: String,
+    key: String,
+    idle: Arc<Mutex<Vec<HttpClient>>>,
+}
+
+impl Api {
+    /// A caller with this key.
+    #[must_use]
+    pub fn new(url: &str, key: &str) -> Self {
+        Self { url: url.to_owned(), key: key.to_owned(), idle: Arc::default() }
+    }
+
+    /// One request; errors are the connection's.
+    ///
+    /// # Errors
+    /// No answer.
+    pub async fn try_send(
+        &self,
+        method: Method,
+        path: &str,
+        key: Option<&str>,
+        body: Option<Bytes>,
+    ) -> anyhow::Result<Answer> {
+        let idle = self.idle.lock().await.pop();
+        let mut client = match idle {
+            Some(client) => client,
+            None => HttpClient::new(&self.url, Some(&self.key))?,
+        };
+        let answer = client.send(method, path, key, body).await?;
+        self.idle.lock().await.push(client);
+        Ok(answer)
+    }
+
+    /// One request that must be answered.
+    ///
+    /// # Panics
+    /// No answer.
+    pub async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        key: Option<&str>,
+        body: Option<&Value>,
+    ) -> Answer {
+        let bytes = body.map(|body| Bytes::from(body.to_string()));
+        match self.try_send(method, path, key, bytes).await {
+            Ok(answer) => answer,
+            Err(error) => panic!("{path}: {error:#}"),
+        }
+    }
+
+    /// `POST /v1/orders`.
+    pub async fn place(&self, key: &str, body: &Value) -> Answer {
+        self.send(Method::POST, "/v1/orders", Some(key), Some(body)).await
+    }
+
+    /// `GET`, as JSON.
+    ///
+    /// # Panics
+    /// The answer is not 200.
+    pub async fn get(&self, path: &str) -> Value {
+        let answer = self.send(Method::GET, path, None, None).await;
+        assert_eq!(answer.status, 200, "{path}: {}", String::from_utf8_lossy(&answer.body));
+        answer.json()
+    }
+
+    /// Puts a SKU with stock; more fields of the body override the defaults.
+    ///
+    /// # Panics
+    /// It is refused.
+    pub async fn put_sku(&self, sku: &str, on_hand: i64, more: &Value) {
+        let mut body = json!({
+            "on_hand": on_hand,
+            "unit_price": { "amount_minor": 12_900, "currency": "KRW" },
+            "per_customer_limit": null,
+            "opens_at": null,
+            "closes_at": null,
+            "reservation_ttl_seconds": 600,
+            "waiting_room": "off",
+        });
+        if let Some(more) = more.as_object() {
+            for (name, value) in more {
+                body[name] = value.clone();
+            }
+        }
+        let path = format!("/v1/skus/{sku}");
+        let answer = self.send(Method::PUT, &path, None, Some(&body)).await;
+        let text = String::from_utf8_lossy(&answer.body).into_owned();
+        assert!(matches!(answer.status.as_u16(), 200 | 201), "{path}: {} {text}", answer.status);
+    }
+}
+
+/// The body of an order: (SKU, quantity) lines for a customer.
+#[must_use]
+pub fn order(customer: &str, lines: &[(&str, i64)]) -> Value {
+    let lines: Vec<Value> =
+        lines.iter().map(|(sku, quantity)| json!({ "sku": sku, "quantity": quantity })).collect();
+    json!({ "customer_id": customer, "lines": lines, "payment_method": "card" })
+}
+
+/// The order id of a 201.
+///
+/// # Panics
+/// The answer is not a 201 with an order.
+#[must_use]
+pub fn accepted(answer: &Answer) -> String {
+    let text = String::from_utf8_lossy(&answer.body);
+    assert_eq!(answer.status, 201, "{text}");
+    match answer.json()["order_id"].as_str() {
+        Some(id) => id.to_owned(),
+        None => panic!("no order_id in {text}"),
+    }
+}
