@@ -3,6 +3,7 @@
 
 mod charges;
 mod gateway;
+mod http_gateway;
 mod refunds;
 mod start;
 mod webhooks;
