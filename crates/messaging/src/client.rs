@@ -46,7 +46,9 @@ where
     config
         .set("acks", "all")
         .set("enable.idempotence", "true")
-        .set("enable.gapless.guarantee", "false")
+        // a batch that fails for good stops this producer, so that no later record of its keys
+        // overtakes it; the relay begins again with a new one
+        .set("enable.gapless.guarantee", "true")
         .set("max.in.flight.requests.per.connection", "5")
         .set("message.timeout.ms", "0")
         .set("request.timeout.ms", "10000")

@@ -1,12 +1,13 @@
 //! Reads positions and records from outside of any group.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, time::Duration};
 
 use contracts::{ConsumerName, TopicNames};
+use platform::clock;
 use rdkafka::{
     Message, Offset, TopicPartitionList,
     consumer::{BaseConsumer, Consumer},
-    error::KafkaError,
+    error::{KafkaError, RDKafkaErrorCode},
 };
 
 use super::{AdminError, REQUEST, blocking};
@@ -81,9 +82,7 @@ pub async fn lag(
         for partition in partitions(&reader, &topic)? {
             list.add_partition(&topic, partition);
         }
-        let committed = reader
-            .committed_offsets(list, REQUEST)
-            .map_err(AdminError::request("read committed offsets"))?;
+        let committed = committed(&reader, &list)?;
         committed
             .elements()
             .iter()
@@ -105,6 +104,27 @@ pub async fn lag(
     .await
 }
 
+fn committed(
+    reader: &BaseConsumer,
+    list: &TopicPartitionList,
+) -> Result<TopicPartitionList, AdminError> {
+    let start = clock::monotonic();
+    loop {
+        match reader.committed_offsets(list.clone(), REQUEST) {
+            Ok(committed) => return Ok(committed),
+            Err(error) if is_settling(&error) && start.elapsed() < REQUEST => {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            Err(source) => {
+                return Err(AdminError::Request {
+                    what: "read committed offsets",
+                    source,
+                });
+            }
+        }
+    }
+}
+
 fn partitions(reader: &BaseConsumer, topic: &str) -> Result<Vec<i32>, AdminError> {
     let metadata = reader
         .fetch_metadata(Some(topic), REQUEST)
@@ -119,14 +139,42 @@ fn partitions(reader: &BaseConsumer, topic: &str) -> Result<Vec<i32>, AdminError
     }
 }
 
+/// Waits out what a broker answers while a topic is new or moves.
 fn watermarks(
     reader: &BaseConsumer,
     topic: &str,
     partition: i32,
 ) -> Result<(i64, i64), AdminError> {
-    reader
-        .fetch_watermarks(topic, partition, REQUEST)
-        .map_err(AdminError::request("read watermarks"))
+    let start = clock::monotonic();
+    loop {
+        match reader.fetch_watermarks(topic, partition, REQUEST) {
+            Ok(watermarks) => return Ok(watermarks),
+            Err(error) if is_settling(&error) && start.elapsed() < REQUEST => {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            Err(source) => {
+                return Err(AdminError::Request {
+                    what: "read watermarks",
+                    source,
+                });
+            }
+        }
+    }
+}
+
+fn is_settling(error: &KafkaError) -> bool {
+    matches!(
+        error.rdkafka_error_code(),
+        Some(
+            RDKafkaErrorCode::NotLeaderForPartition
+                | RDKafkaErrorCode::LeaderNotAvailable
+                | RDKafkaErrorCode::UnknownTopicOrPartition
+                | RDKafkaErrorCode::UnknownPartition
+                | RDKafkaErrorCode::CoordinatorLoadInProgress
+                | RDKafkaErrorCode::CoordinatorNotAvailable
+                | RDKafkaErrorCode::NotCoordinator
+        )
+    )
 }
 
 /// Reads a topic (the broker's name) from its start to its end of now; gives the number of records.

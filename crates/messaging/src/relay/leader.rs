@@ -229,16 +229,15 @@ impl Relay {
                     acknowledged += usize::from(self.in_flight.remove(&report.id).is_some());
                 }
                 Err(code) if blame(code) == Blame::Record => {
-                    match self.in_flight.remove(&report.id) {
-                        Some(flight) if flight.alone => {
-                            self.park(report.id, flight.event_id, &code.to_string())
-                                .await?;
-                        }
-                        // one of its batch: from the watermark again, one by one, to see which
-                        _ => {
-                            self.alone_until = self.alone_until.max(report.id);
-                            failed = failed.or(Some((report.id, code)));
-                        }
+                    let alone = self.in_flight.get(&report.id).filter(|flight| flight.alone);
+                    if let Some(event_id) = alone.map(|flight| flight.event_id) {
+                        self.park(report.id, event_id, &code.to_string()).await?;
+                        self.in_flight.remove(&report.id);
+                    } else {
+                        // one of its batch: from the watermark again, one by one, to see which; it
+                        // stays in flight until then, so that the watermark stays below it
+                        self.alone_until = self.alone_until.max(report.id);
+                        failed = failed.or(Some((report.id, code)));
                     }
                 }
                 Err(code) => failed = failed.or(Some((report.id, code))),
