@@ -201,7 +201,10 @@ fn confirm_ms(answered: &[Answered], standings: &BTreeMap<OrderId, Standing>) ->
 }
 
 fn percentiles(latencies: impl Iterator<Item = Duration>) -> Percentiles {
-    let Ok(mut histogram) = Histogram::<u64>::new(3) else { return Percentiles::default() };
+    // In microseconds, up to an hour: what is beyond counts as an hour.
+    let Ok(mut histogram) = Histogram::<u64>::new_with_bounds(1, 3_600_000_000, 3) else {
+        return Percentiles::default();
+    };
     for latency in latencies {
         let micros = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
         histogram.saturating_record(micros);
