@@ -333,7 +333,13 @@ impl Relay {
             let (id, event_id) = (row.id, row.event_id);
             let alone = id <= self.alone_until;
             let limit = if alone { 1 } else { IN_FLIGHT_MAX };
-            if self.in_flight.len() >= limit {
+            // what goes alone must not be joined in its batch by what follows, either
+            let goes_alone = self
+                .in_flight
+                .values()
+                .next()
+                .is_some_and(|flight| flight.alone);
+            if goes_alone || self.in_flight.len() >= limit {
                 return Ok(());
             }
             let handed = match self.outgoing().await? {

@@ -9,6 +9,11 @@ use contracts::{Topic, events::NewEvent};
 use messaging::{admin::RawRecord, relay};
 use platform::Shutdown;
 use rand::RngExt as _;
+use rdkafka::{
+    ClientConfig,
+    admin::{AdminClient, AdminOptions, NewTopic, TopicReplication},
+    client::DefaultClientContext,
+};
 use store::outbox;
 
 use crate::world::{World, drain, event, wait_for};
@@ -303,5 +308,39 @@ async fn a_record_carries_the_envelope_the_trace_and_nothing_but_the_data() {
         assert_eq!(record.header(name), Some(value), "{name}");
     }
     assert_eq!(record.headers.len(), 10, "and ce_time");
+    world.end().await;
+}
+
+#[tokio::test]
+async fn a_topic_that_takes_smaller_batches_than_are_made_gets_every_record_in_order() {
+    let world = World::without_topics().await;
+    let client: AdminClient<DefaultClientContext> = ClientConfig::new()
+        .set("bootstrap.servers", &world.brokers)
+        .create()
+        .unwrap();
+    let name = world.names.topic(Topic::Payments);
+    let topic =
+        NewTopic::new(&name, 2, TopicReplication::Fixed(1)).set("max.message.bytes", "9000");
+    client
+        .create_topics(&[topic], &AdminOptions::new())
+        .await
+        .unwrap();
+    let mut rng = rand::rng();
+    let events: Vec<NewEvent> = (1..=150)
+        .map(|n| NewEvent {
+            data: (0..3000)
+                .map(|_| char::from(b'!' + rng.random_range(0..90_u8)))
+                .collect(),
+            ..event(&format!("k{}", n % 3), n)
+        })
+        .collect();
+    world.write(&events).await;
+    let mut relay = world.lead().await;
+    drain(&world, &mut relay).await;
+    relay.stand_down().await;
+    assert_eq!(world.number("select count(*) from parked_events"), 0);
+    let records = world.published().await;
+    assert_eq!(ids(&records).len(), 150);
+    assert_in_order(&records);
     world.end().await;
 }
