@@ -132,6 +132,23 @@ fn commands_in_documents_are_targets_of_the_makefile() {
     assert_eq!(commands(&known, planted).len(), 2);
 }
 
+/// A newcomer reads of every topic and type in the README.
+#[test]
+fn the_readme_names_every_topic_and_type() {
+    let readme = tree::read("README.md");
+    let schemas = contracts::schema::all();
+    let types = schemas.iter().map(|(event_type, _)| *event_type);
+    let topics = contracts::Topic::ALL.map(contracts::Topic::as_str);
+    // Made and not written to yet: see docs/asyncapi.yaml.
+    let topics = topics.into_iter().filter(|topic| *topic != "coupons.v1");
+    let missing: Vec<String> = types
+        .chain(topics)
+        .filter(|name| !readme.contains(&format!("`{name}`")))
+        .map(|name| format!("README.md does not name {name}"))
+        .collect();
+    tree::none(&missing);
+}
+
 #[test]
 fn links_in_documents_lead_somewhere() {
     let mut files = documents();
