@@ -125,7 +125,7 @@ pub struct Launch {
     pub envs: Vec<(String, String)>,
     /// Where it works.
     pub dir: PathBuf,
-    /// Where its output goes, appended.
+    /// Where its output goes.
     pub log: PathBuf,
     /// The account it runs under, when not ours.
     pub account: Option<Account>,
@@ -216,7 +216,12 @@ impl Process {
     }
 }
 
+/// A new log; the one of the run before stays beside it, so that the last lines are of this run.
 fn open_log(path: &Path) -> Result<fs::File, ServerError> {
+    if path.exists() {
+        let old = path.with_extension("old");
+        fs::rename(path, &old).map_err(|source| ServerError::file("renaming", path, source))?;
+    }
     fs::OpenOptions::new()
         .create(true)
         .append(true)
