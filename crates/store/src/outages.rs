@@ -16,6 +16,8 @@ pub struct Signals {
     pub now: Timestamp,
     /// When the oldest outbox row above the watermark was written.
     pub oldest_unpublished: Option<Timestamp>,
+    /// Whether any order is RESERVED: otherwise an outage costs nobody anything.
+    pub anyone_waits: bool,
     /// Required consumers and when each was last alive; `None`: never.
     pub heartbeats: Vec<(String, Option<Timestamp>)>,
     /// The outage that is open.
@@ -56,7 +58,8 @@ pub async fn signals(tx: &mut Tx, required: &[&str]) -> Result<Signals> {
                    from outbox o
                    where o.id > (select low from relay_watermark where name = 'outbox')
                    order by o.id
-                   limit 1) as oldest"#
+                   limit 1) as oldest,
+                  exists (select from orders where status = 'RESERVED') as "anyone_waits!""#
     )
     .fetch_one(&mut **tx)
     .await
@@ -91,6 +94,7 @@ pub async fn signals(tx: &mut Tx, required: &[&str]) -> Result<Signals> {
     Ok(Signals {
         now: oldest.now,
         oldest_unpublished: oldest.oldest,
+        anyone_waits: oldest.anyone_waits,
         heartbeats: heartbeats
             .into_iter()
             .map(|row| (row.name, row.at))

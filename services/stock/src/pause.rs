@@ -31,7 +31,7 @@ pub(crate) enum Judgement {
         /// so that no time is given back twice.
         since: Timestamp,
     },
-    /// The outage lasts; nothing expires.
+    /// Nothing expires: the outage lasts, or it costs nobody anything yet (a first start).
     Pause,
     /// The outage is over as of then: deadlines move, and expiry runs from the next batch on.
     Close {
@@ -46,6 +46,7 @@ pub(crate) fn judge(signals: &Signals) -> Judgement {
     let longest = delta(PAUSED_AT_MOST);
     match (&signals.open, complaint(signals)) {
         (None, None) => Judgement::Run,
+        (None, Some(_)) if !signals.anyone_waits => Judgement::Pause,
         (None, Some(complaint)) => {
             let began = complaint.began.unwrap_or(signals.now);
             let Some(last) = signals.last_closed else {
@@ -116,6 +117,7 @@ mod tests {
         Signals {
             now: at(now),
             oldest_unpublished: Some(at(now - 1)),
+            anyone_waits: true,
             heartbeats: vec![
                 ("payment".into(), Some(at(now - 2))),
                 ("stock".into(), Some(at(now))),
@@ -183,6 +185,16 @@ mod tests {
                 since: at(100)
             }
         );
+    }
+
+    #[test]
+    fn nothing_is_opened_while_nobody_waits() {
+        let first_start = Signals {
+            heartbeats: vec![("payment".into(), None)],
+            anyone_waits: false,
+            ..calm(100)
+        };
+        assert_eq!(judge(&first_start), Judgement::Pause);
     }
 
     #[test]

@@ -14,8 +14,8 @@
 //! Two that do this at once spoil nothing: the one whose epoch is not the newest does nothing more.
 
 use contracts::Sku;
-use domain::{Hold, Register, Shard};
-use reservations::{BuyerUnits, EpochOutcome, Gate, KeepOutcome};
+use domain::{HoldView, Register, Shard};
+use reservations::{BuyerUnits, EpochOutcome, Gate};
 use store::skus::SkuRow;
 
 use crate::{Stock, StockError, sync_gate::sync_skus};
@@ -123,10 +123,9 @@ async fn put_holds(stock: &Stock, shard: Shard) -> Result<usize, StockError> {
     let mut after = None;
     loop {
         let page = store::holds::live_page(&stock.store, shard, after, PAGE).await?;
-        let holds: Vec<Hold> = page.holds.into_iter().map(|view| view.hold).collect();
-        if !holds.is_empty() {
-            keep(stock, shard, &holds).await?;
-            count += holds.len();
+        if !page.holds.is_empty() {
+            keep(stock, shard, &page.holds).await?;
+            count += page.holds.len();
         }
         match page.next {
             Some(next) => after = Some(next),
@@ -137,24 +136,17 @@ async fn put_holds(stock: &Stock, shard: Shard) -> Result<usize, StockError> {
 
 /// A SKU that was made after its page was read has no gate yet: it gets one, and its holds are
 /// kept again.
-async fn keep(stock: &Stock, shard: Shard, holds: &[Hold]) -> Result<(), StockError> {
-    let next_check = domain::deadline::NEXT_CHECK;
-    let outcomes = stock.gate.keep(shard, holds, &[], next_check).await?;
-    let lacking: Vec<Hold> = holds
-        .iter()
-        .zip(outcomes)
-        .filter(|(_, outcome)| *outcome == KeepOutcome::NoGate)
-        .map(|(hold, _)| hold.clone())
-        .collect();
-    if lacking.is_empty() {
+async fn keep(stock: &Stock, shard: Shard, views: &[HoldView]) -> Result<(), StockError> {
+    let report = stock.gate.sync(shard, views, &[]).await?;
+    if report.no_gate == 0 {
         return Ok(());
     }
-    let skus: Vec<Sku> = lacking
+    let skus: Vec<Sku> = views
         .iter()
-        .flat_map(|hold| hold.lines.iter().map(|line| line.sku.clone()))
+        .flat_map(|view| view.hold.lines.iter().map(|line| line.sku.clone()))
         .collect();
     sync_skus(stock, &skus).await?;
-    stock.gate.keep(shard, &lacking, &[], next_check).await?;
+    stock.gate.sync(shard, views, &[]).await?;
     Ok(())
 }
 

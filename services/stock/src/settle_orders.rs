@@ -5,9 +5,9 @@
 //! 1. Lock the orders, then the payments, then the refunds that the batch names, each sorted.
 //! 2. Fold the events in offset order through the table, each on the state that those before it
 //!    have left ([`crate::ledger`]).
-//! 3. End orders: one history row and event each, one stock write and one stock event per SKU.
-//! 4. Write payments, refunds and `REFUND_REQUESTED`; events that can never be handled are set
-//!    aside as dead letters.
+//! 3. Write payments and refunds, then end orders: one history row and event each, one stock write
+//!    and one stock event per SKU. Stock comes last: its rows are the hot ones.
+//! 4. Write `REFUND_REQUESTED`; events that can never be handled are set aside as dead letters.
 //!
 //! *Dies anywhere up to here:* nothing of it is there, and the events are delivered again.
 //!
@@ -112,8 +112,9 @@ async fn settle(tx: &mut Tx, events: &[Inbound<PaymentEvent>]) -> Result<Vec<Asi
             });
         }
     }
+    record_money(tx, &ledger).await?;
     end_orders(tx, &orders, &ledger).await?;
-    record(tx, &ledger).await?;
+    ask_for_refunds(tx, &ledger).await?;
     raise_flags(&ledger);
     Ok(asides)
 }
@@ -193,7 +194,7 @@ async fn end_orders(tx: &mut Tx, orders: &[Order], ledger: &Ledger) -> Result<()
     Ok(())
 }
 
-async fn record(tx: &mut Tx, ledger: &Ledger) -> Result<(), HandleError> {
+async fn record_money(tx: &mut Tx, ledger: &Ledger) -> Result<(), HandleError> {
     let fresh = ledger.fresh_payments();
     expect_all(
         store::settlement::insert_payments(tx, &fresh).await?,
@@ -210,6 +211,11 @@ async fn record(tx: &mut Tx, ledger: &Ledger) -> Result<(), HandleError> {
         .map(|refund| refund.payment_id)
         .collect();
     store::refunds::close(tx, &closed).await?;
+    Ok(())
+}
+
+async fn ask_for_refunds(tx: &mut Tx, ledger: &Ledger) -> Result<(), HandleError> {
+    let fresh = ledger.fresh_refunds();
     let asked: Vec<NewEvent> = fresh
         .iter()
         .filter(|refund| refund.state == RefundState::Requested)

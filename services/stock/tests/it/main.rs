@@ -1,0 +1,9 @@
+//! The stock service on a real PostgreSQL and a real Redis. Each test has its own database and key
+//! prefix; the handler is called as the consumer runner calls it. Fails when a server is missing.
+
+mod expiry;
+mod gate;
+mod races;
+mod service;
+mod settlement;
+mod support;

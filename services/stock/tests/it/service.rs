@@ -1,0 +1,107 @@
+//! The service as a whole: it starts while Kafka is away, refuses what is unsafe, and stops in time.
+
+use std::time::Duration;
+
+use platform::{CommonConfig, Environment, PaymentsMode, Shutdown};
+use stock::Config;
+
+use crate::support::World;
+
+fn config(world: &World, redis: &str) -> Config {
+    Config {
+        common: CommonConfig {
+            database_url: world.url.clone().into(),
+            redis_url: redis.to_owned().into(),
+            kafka_brokers: "127.0.0.1:1".to_owned(),
+            environment: Environment::Development,
+            payments: PaymentsMode::Internal,
+            key_prefix: world.prefix.clone(),
+            topic_suffix: String::new(),
+            db_connections: 6,
+            gate_timeout_ms: 50,
+            relay: true,
+        },
+        listen: ([127, 0, 0, 1], 0).into(),
+        listener: Some(std::net::TcpListener::bind("127.0.0.1:0").unwrap()),
+    }
+}
+
+/// Asks until it holds; one generous bound.
+async fn eventually<F: AsyncFnMut() -> bool>(what: &str, mut holds: F) {
+    let bound = tokio::time::Instant::now() + Duration::from_secs(30);
+    while !holds().await {
+        assert!(tokio::time::Instant::now() < bound, "never: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn two_replicas_without_kafka_expire_sweep_and_rebuild_and_stop_in_time() {
+    let world = World::new().await;
+    world.sku("A", 100, None).await;
+    let redis = std::env::var("REDIS_URL").unwrap();
+    let shutdown = Shutdown::new();
+    let replicas: Vec<_> = (0..2)
+        .map(|_| tokio::spawn(stock::run(config(&world, &redis), shutdown.clone())))
+        .collect();
+    eventually("the gate is built", async || {
+        world
+            .stock
+            .gate
+            .current_epoch(crate::support::SHARD)
+            .await
+            .unwrap()
+            .is_some_and(|e| e.open)
+    })
+    .await;
+    let due = world.place("c", &[("A", 1)], -1.0).await;
+    let beats = async || {
+        // The consumers have no broker; somebody else's are alive.
+        world.beat().await;
+        world.status(due.order).await == "EXPIRED"
+    };
+    eventually("a due order expires", beats).await;
+    eventually("the gate agrees", async || {
+        let gate = world
+            .stock
+            .gate
+            .snapshot(crate::support::SHARD)
+            .await
+            .unwrap();
+        gate.holds.is_empty()
+            && gate
+                .gates
+                .values()
+                .all(|row| row.held == 0 && row.version > 1)
+    })
+    .await;
+    shutdown.begin();
+    let ended =
+        tokio::time::timeout(Duration::from_secs(10), futures::future::join_all(replicas)).await;
+    for replica in ended.expect("stopped within 10 s") {
+        replica.unwrap().unwrap();
+    }
+    world.assert_invariants().await;
+}
+
+#[tokio::test]
+async fn all_that_is_unsafe_is_said_at_once() {
+    let world = World::new().await;
+    let mut wrong = config(&world, "not a url");
+    wrong.common.kafka_brokers = " ".to_owned();
+    wrong.common.db_connections = 1;
+    let error = stock::run(wrong, Shutdown::new())
+        .await
+        .unwrap_err()
+        .to_string();
+    for named in ["KAFKA_BROKERS", "HOLDFAST_DB_CONNECTIONS", "REDIS_URL"] {
+        assert!(error.contains(named), "{error}");
+    }
+    world.execute("delete from _sqlx_migrations where version = (select max(version) from _sqlx_migrations)").await;
+    let redis = std::env::var("REDIS_URL").unwrap();
+    let error = stock::run(config(&world, &redis), Shutdown::new())
+        .await
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("schema"), "{error}");
+}
