@@ -11,7 +11,9 @@
 mod cursor;
 mod leader;
 mod record;
+mod reports;
 mod sender;
+mod upkeep;
 
 use std::time::Duration;
 
@@ -24,7 +26,7 @@ use crate::backoff::Backoff;
 pub use leader::{Relay, Step};
 
 /// How long another process waits before it asks for the lease again.
-const STAND_BY: Duration = Duration::from_millis(500);
+const STAND_BY: Duration = Duration::from_secs(1);
 /// Between two steps while there is work, and the most when there is none.
 const BUSY: Duration = Duration::from_millis(5);
 const IDLE: Duration = Duration::from_millis(50);

@@ -14,6 +14,8 @@ mod handler;
 mod offsets;
 mod poller;
 mod runner;
+mod shared;
+mod stuck;
 mod unit;
 mod watch;
 
@@ -89,6 +91,9 @@ pub enum ConsumerError {
     /// The runner panicked; that is a bug of the runner, since a handler's panic is caught.
     #[error("the runner ended early")]
     Runner(#[source] tokio::task::JoinError),
+    /// The client ended by itself: a fatal error of librdkafka. The process should end too.
+    #[error("the consumer's client ended by itself")]
+    Ended,
 }
 
 /// Consumes until shutdown begins: then finishes the attempt in hand, stores offsets and leaves
@@ -120,7 +125,10 @@ pub async fn run<H: Handler>(
         tokio::time::sleep(END).await;
     };
     tokio::select! {
-        ended = &mut task => ended.map_err(ConsumerError::Runner),
+        ended = &mut task => match ended.map_err(ConsumerError::Runner)? {
+            true => Ok(()),
+            false => Err(ConsumerError::Ended),
+        },
         () = cut => {
             tracing::warn!(consumer = consumer.as_str(), "consumer did not end in time; its records come again");
             task.abort();

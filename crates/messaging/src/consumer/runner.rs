@@ -1,9 +1,6 @@
 //! The loop: gather records, run them as one transaction, sort out what fails, store offsets.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
 use platform::{Shutdown, clock};
 use store::Store;
@@ -11,9 +8,10 @@ use store::Store;
 use super::{
     ConsumerConfig,
     attempt::{Tally, attempt},
-    handler::{Class, HandleError, Handler, Inbound, Rejection},
+    handler::{Class, HandleError, Handler, Rejection},
     offsets::Offsets,
     poller::{Poller, Record},
+    stuck::Stuck,
     unit::{self, Records, Unit},
     watch::Progress,
 };
@@ -29,16 +27,6 @@ const STUCK_MAX: usize = 200;
 /// How long leaving the group may take.
 const LEAVE: Duration = Duration::from_secs(3);
 
-/// An event that fails alone, and nobody knows why. The others go on without it.
-struct Stuck<E> {
-    event: Inbound<E>,
-    records: Records,
-    failures: i32,
-    since: Instant,
-    commits_before: u64,
-    next_at: Instant,
-}
-
 /// Why a unit was not done.
 enum Failed {
     /// Shutdown began: it stays undone and comes again.
@@ -50,6 +38,15 @@ enum Failed {
 enum Failure {
     Permanent(Rejection),
     Unclassified(String),
+}
+
+impl Failure {
+    fn reason(&self) -> &str {
+        match self {
+            Self::Permanent(rejection) => &rejection.reason,
+            Self::Unclassified(reason) => reason,
+        }
+    }
 }
 
 pub(super) struct Runner<H: Handler> {
@@ -92,10 +89,12 @@ impl<H: Handler> Runner<H> {
         }
     }
 
-    /// Runs until shutdown begins; then leaves the group.
-    pub(super) async fn run(mut self) {
+    /// Runs until shutdown begins; then leaves the group. `false` when the client ended before.
+    pub(super) async fn run(mut self) -> bool {
         while !self.shutdown.has_begun() {
-            let records = self.gather().await;
+            let Some(records) = self.gather().await else {
+                return false;
+            };
             self.take(records).await;
             self.retry_stuck().await;
             self.poller.store(self.offsets.storable());
@@ -106,13 +105,15 @@ impl<H: Handler> Runner<H> {
         } else {
             tracing::warn!(
                 consumer,
-                "consumer could not leave its group in time; the session times out"
+                "consumer could not leave its group in time; its session will time out"
             );
         }
+        true
     }
 
-    /// The next batch; empty when a stuck event is due or shutdown began.
-    async fn gather(&mut self) -> Vec<Record> {
+    /// The next batch; empty when a stuck event is due or shutdown began; `None` when nothing will
+    /// ever come, because the client has ended.
+    async fn gather(&mut self) -> Option<Vec<Record>> {
         let mut batch = Vec::new();
         let due = self.stuck.iter().map(|stuck| stuck.next_at).min();
         let wake = async {
@@ -124,14 +125,13 @@ impl<H: Handler> Runner<H> {
         let full = self.stuck.len() >= STUCK_MAX;
         tokio::select! {
             biased;
-            () = self.shutdown.begun() => return batch,
+            () = self.shutdown.begun() => return Some(batch),
             read = self.poller.records.recv_many(&mut batch, BATCH_MAX), if !full => {
                 if read == 0 {
-                    // the thread that polls is gone; nothing more will come
-                    self.shutdown.begun().await;
+                    return None;
                 }
             }
-            () = wake => return batch,
+            () = wake => return Some(batch),
         }
         let linger = if self.last_batch > 8 {
             LINGER
@@ -147,7 +147,7 @@ impl<H: Handler> Runner<H> {
             }
         }
         self.last_batch = batch.len();
-        batch
+        Some(batch)
     }
 
     /// Handles a batch: when it returns, each record is done or stuck, or shutdown began.
@@ -249,64 +249,51 @@ impl<H: Handler> Runner<H> {
 
     /// A unit of one that failed: gives the reject to run, when it is to be a dead letter now.
     fn set_aside(&mut self, mut unit: Unit<H::Event>, failure: Failure) -> Option<Unit<H::Event>> {
-        let Some((event, records)) = unit.events.pop().zip(unit.records.pop()) else {
-            // not even its dead letter can be written: the store refuses it; all is tried again
-            return self.keep_trying(unit, &failure);
-        };
-        match failure {
-            Failure::Permanent(rejection) => {
+        match (failure, unit.records.pop()) {
+            (Failure::Permanent(rejection), Some(records)) => {
                 Some(Unit::of_reject(unit::reject(records, rejection, 1)))
             }
-            Failure::Unclassified(reason) => {
-                let now = clock::monotonic();
+            (Failure::Unclassified(reason), Some(records)) => {
+                unit.records.push(records);
                 tracing::warn!(
                     consumer = self.handler.consumer().as_str(),
-                    event.id = event.event_id,
+                    event.id = unit.events.first().map(|event| event.event_id.as_str()),
                     reason,
                     "event fails alone; it is tried again beside the others"
                 );
-                let next_at = now + self.config.unclassified_every();
-                let commits_before = self.commits;
-                self.stuck.push(Stuck {
-                    event,
-                    records,
-                    failures: 1,
-                    since: now,
-                    commits_before,
-                    next_at,
-                });
-                self.progress.stuck(self.stuck.len());
+                self.keep(unit);
+                None
+            }
+            (failure, None) => {
+                tracing::error!(
+                    consumer = self.handler.consumer().as_str(),
+                    reason = failure.reason(),
+                    "a dead letter can't be written; it is tried again and holds its offset back"
+                );
+                self.keep(unit);
                 None
             }
         }
     }
 
-    fn keep_trying(&self, unit: Unit<H::Event>, failure: &Failure) -> Option<Unit<H::Event>> {
-        let reason = match failure {
-            Failure::Permanent(rejection) => &rejection.reason,
-            Failure::Unclassified(reason) => reason,
-        };
-        tracing::error!(
-            consumer = self.handler.consumer().as_str(),
-            reason,
-            "a dead letter can't be written; its partition is held back"
-        );
-        drop(unit);
-        None
+    fn keep(&mut self, unit: Unit<H::Event>) {
+        let every = self.config.unclassified_every();
+        self.stuck.push(Stuck::new(unit, self.commits, every));
+        self.progress.stuck(self.stuck.len());
     }
 
-    /// Tries the stuck events that are due, each alone.
+    /// Tries what is stuck and due, each alone.
     async fn retry_stuck(&mut self) {
         let shared = self.poller.shared.clone();
         self.stuck.retain(|stuck| {
             let ours = stuck
-                .records
-                .iter()
+                .unit
+                .all_records()
                 .any(|r| shared.owns(r.partition, r.epoch));
             if !ours {
                 stuck
-                    .records
-                    .iter()
+                    .unit
+                    .all_records()
                     .for_each(|record| shared.release(record));
             }
             ours
@@ -323,38 +310,30 @@ impl<H: Handler> Runner<H> {
     }
 
     async fn retry(&mut self, mut stuck: Stuck<H::Event>) {
-        let mut unit = Unit::of_event(stuck.event, stuck.records);
-        let failure = match self.through(&mut unit).await {
-            Ok(tally) => return self.finish(&unit, tally),
+        let failure = match self.through(&mut stuck.unit).await {
+            Ok(tally) => return self.finish(&stuck.unit, tally),
             Err(Failed::Interrupted) => return,
             Err(Failed::Classified(failure)) => failure,
         };
-        let Some((event, records)) = unit.events.pop().zip(unit.records.pop()) else {
-            return;
-        };
+        let every = self.config.unclassified_every();
+        stuck.failed_again(every);
         let rejection = match failure {
             Failure::Permanent(rejection) => rejection,
-            Failure::Unclassified(reason) => {
-                stuck.failures += 1;
-                let rule = self.config.unclassified;
-                let hopeless = stuck.failures >= rule.attempts
-                    && stuck.since.elapsed() >= rule.over
-                    && self.commits > stuck.commits_before;
-                if !hopeless {
-                    let next_at = clock::monotonic() + self.config.unclassified_every();
-                    self.stuck.push(Stuck {
-                        event,
-                        records,
-                        next_at,
-                        ..stuck
-                    });
-                    return;
-                }
+            Failure::Unclassified(reason)
+                if stuck.is_hopeless(self.config.unclassified, self.commits) =>
+            {
                 Rejection::new(Class::Unclassified, reason)
             }
+            Failure::Unclassified(_) => return self.stuck.push(stuck),
         };
-        let reject = unit::reject(records, rejection, stuck.failures);
-        self.process(Unit::of_reject(reject)).await;
+        match stuck.unit.records.pop() {
+            Some(records) => {
+                let reject = unit::reject(records, rejection, stuck.failures);
+                self.process(Unit::of_reject(reject)).await;
+            }
+            // it is a dead letter already, that can't be written
+            None => self.stuck.push(stuck),
+        }
     }
 
     fn done(&mut self, records: &Records) {

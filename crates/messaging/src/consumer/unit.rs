@@ -46,14 +46,6 @@ impl<E> Unit<E> {
         }
     }
 
-    pub(super) fn of_event(event: Inbound<E>, records: Records) -> Self {
-        Self {
-            events: vec![event],
-            records: vec![records],
-            rejects: Vec::new(),
-        }
-    }
-
     pub(super) fn of_reject(reject: Reject) -> Self {
         Self {
             events: Vec::new(),

@@ -14,7 +14,7 @@ use contracts::ConsumerName;
 use platform::{Ops, clock};
 use store::{Store, heartbeats};
 
-use super::poller::Shared;
+use super::shared::Shared;
 
 /// How often both are looked at.
 pub(super) const EVERY: Duration = Duration::from_secs(1);
@@ -71,7 +71,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Whether this consumer could handle an event now: expiry waits while no consumer can (P5).
 fn is_alive(shared: &Shared, progress: &Progress) -> bool {
-    shared.is_connected() && shared.polled_ago() < POLL_MAX && progress.waits_for() < WAIT_MAX
+    shared.is_member() && shared.polled_ago() < POLL_MAX && progress.waits_for() < WAIT_MAX
 }
 
 /// Whether there is lag and nothing moves. An event that fails alone is no lag: it has its own end.

@@ -29,18 +29,8 @@ const READ: i64 = 1000;
 const IN_FLIGHT_MAX: usize = 5000;
 /// How often the watermark moves while records flow.
 const MOVE_EVERY: Duration = Duration::from_millis(100);
-/// How often the age of the oldest row is measured.
-const MEASURE_EVERY: Duration = Duration::from_secs(1);
-/// How often partitions are made and dropped, how far ahead, and how old they get: longer than
-/// any topic keeps events, so that lost ones can be sent again.
-const PARTITIONS_EVERY: Duration = Duration::from_secs(30);
-const PARTITIONS_AHEAD: i64 = 3_000_000;
-const PARTITIONS_AGE: Duration = Duration::from_secs(8 * 24 * 3600);
 /// How long the last records may take at shutdown.
 const FLUSH: Duration = Duration::from_secs(3);
-/// No acknowledgement for so long, with records in flight, is said once.
-const SILENCE: Duration = Duration::from_secs(5);
-
 /// What a step did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Step {
@@ -67,42 +57,42 @@ impl Step {
 }
 
 /// A record on its way.
-struct Flight {
-    event_id: Uuid,
+pub(super) struct Flight {
+    pub(super) event_id: Uuid,
     /// Nothing else was under way when it was sent, so a failure is its own.
-    alone: bool,
+    pub(super) alone: bool,
 }
 
 /// Something stops a record, from its first failure until the watermark has passed it.
-struct Outage {
-    failed: i64,
-    retry_at: Instant,
+pub(super) struct Outage {
+    pub(super) failed: i64,
+    pub(super) retry_at: Instant,
 }
 
 /// A leading relay.
 pub struct Relay {
-    config: RelayConfig,
-    lease: Lease,
-    sender: Sender,
-    cursor: Cursor,
+    pub(super) config: RelayConfig,
+    pub(super) lease: Lease,
+    pub(super) sender: Sender,
+    pub(super) cursor: Cursor,
     /// Read, not yet handed over; by rising id, but for rows of closed gaps.
-    pending: VecDeque<OutboxRow>,
-    in_flight: BTreeMap<i64, Flight>,
+    pub(super) pending: VecDeque<OutboxRow>,
+    pub(super) in_flight: BTreeMap<i64, Flight>,
     /// A report that [`Relay::reported`] took.
-    early: Option<Report>,
+    pub(super) early: Option<Report>,
     /// The watermark as stored.
-    low: i64,
+    pub(super) low: i64,
     /// Up to this id records are sent one at a time: one of them failed in a batch, and it is to be
     /// seen which.
-    alone_until: i64,
-    outage: Option<Outage>,
-    backoff: Backoff,
+    pub(super) alone_until: i64,
+    pub(super) outage: Option<Outage>,
+    pub(super) backoff: Backoff,
     spoke_at: Instant,
     moved_at: Instant,
-    measured_at: Option<Instant>,
-    partitions_at: Option<Instant>,
-    acknowledged_at: Instant,
-    silent: bool,
+    pub(super) measured_at: Option<Instant>,
+    pub(super) partitions_at: Option<Instant>,
+    pub(super) acknowledged_at: Instant,
+    pub(super) silent: bool,
 }
 
 impl std::fmt::Debug for Relay {
@@ -175,7 +165,8 @@ impl Relay {
             self.hand_over().await?;
         }
         self.move_watermark(false).await?;
-        self.upkeep().await?;
+        self.upkeep().await;
+        self.speak().await?;
         let more = i64::try_from(read).is_ok_and(|read| read >= READ)
             && self.pending.is_empty()
             && self.in_flight.len() + 1000 <= IN_FLIGHT_MAX;
@@ -217,98 +208,6 @@ impl Relay {
             tracing::warn!(error, "relay could not move its watermark at the end");
         }
         self.lease.release().await;
-    }
-
-    /// Takes what was reported; gives the number of acknowledgements.
-    async fn collect(&mut self) -> Result<usize, RelayError> {
-        let mut acknowledged = 0;
-        let mut failed = None;
-        while let Some(report) = self.early.take().or_else(|| self.sender.try_report()) {
-            match report.result {
-                Ok(()) => {
-                    acknowledged += usize::from(self.in_flight.remove(&report.id).is_some());
-                }
-                Err(code) if blame(code) == Blame::Record => {
-                    let alone = self.in_flight.get(&report.id).filter(|flight| flight.alone);
-                    if let Some(event_id) = alone.map(|flight| flight.event_id) {
-                        self.park(report.id, event_id, &code.to_string()).await?;
-                        self.in_flight.remove(&report.id);
-                    } else {
-                        // one of its batch: from the watermark again, one by one, to see which; it
-                        // stays in flight until then, so that the watermark stays below it
-                        self.alone_until = self.alone_until.max(report.id);
-                        failed = failed.or(Some((report.id, code)));
-                    }
-                }
-                Err(code) => failed = failed.or(Some((report.id, code))),
-            }
-        }
-        if acknowledged > 0 {
-            metrics::counter!("relay_published_total")
-                .increment(u64::try_from(acknowledged).unwrap_or(u64::MAX));
-            self.recovered();
-        }
-        if let Some((id, code)) = failed {
-            self.begin_again(id, &code.to_string())?;
-        } else if self.sender.is_dead() {
-            self.begin_again(self.floor() + 1, "fatal producer error")?;
-        }
-        self.say_silence();
-        Ok(acknowledged)
-    }
-
-    fn recovered(&mut self) {
-        self.acknowledged_at = clock::monotonic();
-        let floor = self.floor();
-        let passed = self
-            .outage
-            .take_if(|outage| outage.failed <= floor)
-            .is_some();
-        if passed {
-            self.backoff.reset();
-        }
-        if passed || std::mem::take(&mut self.silent) {
-            tracing::info!(relay.low = floor, "relay publishes again");
-        }
-    }
-
-    fn say_silence(&mut self) {
-        if self.in_flight.is_empty() {
-            self.acknowledged_at = clock::monotonic();
-        } else if !self.silent && self.acknowledged_at.elapsed() > SILENCE {
-            self.silent = true;
-            tracing::warn!(
-                relay.in_flight = self.in_flight.len(),
-                relay.low = self.low,
-                "relay gets no acknowledgements; it waits"
-            );
-        }
-    }
-
-    /// A new producer, and everything above what is done once more, with the same event ids.
-    fn begin_again(&mut self, failed: i64, why: &str) -> Result<(), RelayError> {
-        let floor = self.floor();
-        self.sender = Sender::new(&self.config.brokers, &self.config.instance)
-            .map_err(RelayError::Producer)?;
-        self.cursor = Cursor::new(floor);
-        self.pending.clear();
-        self.in_flight.clear();
-        self.early = None;
-        metrics::counter!("relay_restarts_total").increment(1);
-        if self.outage.is_none() {
-            tracing::warn!(
-                relay.low = floor,
-                reason = why,
-                "relay begins again with a new producer"
-            );
-        }
-        let failed = self
-            .outage
-            .as_ref()
-            .map_or(failed, |outage| outage.failed.max(failed));
-        let retry_at = clock::monotonic() + self.backoff.pause();
-        self.outage = Some(Outage { failed, retry_at });
-        Ok(())
     }
 
     /// Reads rows in one statement, and gives new gaps their fence.
@@ -382,7 +281,12 @@ impl Relay {
     }
 
     /// Sets a row aside, visibly, and passes it.
-    async fn park(&mut self, id: i64, event_id: Uuid, reason: &str) -> Result<(), RelayError> {
+    pub(super) async fn park(
+        &mut self,
+        id: i64,
+        event_id: Uuid,
+        reason: &str,
+    ) -> Result<(), RelayError> {
         outbox::park(self.lease.conn(), id, event_id, reason).await?;
         metrics::counter!("relay_parked_total").increment(1);
         tracing::error!(event.id = %event_id, outbox.id = id, reason, "event parked: it can never be sent");
@@ -390,7 +294,7 @@ impl Relay {
     }
 
     /// Everything up to it is acknowledged, parked or a closed gap.
-    fn floor(&self) -> i64 {
+    pub(super) fn floor(&self) -> i64 {
         let sent = self.in_flight.first_key_value().map(|(id, _)| id - 1);
         let waiting = self.pending.iter().map(|row| row.id - 1).min();
         [Some(self.cursor.floor()), sent, waiting]
@@ -410,43 +314,6 @@ impl Relay {
             self.spoke_at = self.moved_at;
         }
         Ok(())
-    }
-
-    /// What is due now and then.
-    async fn upkeep(&mut self) -> Result<(), RelayError> {
-        if self
-            .partitions_at
-            .is_none_or(|at| at.elapsed() >= PARTITIONS_EVERY)
-        {
-            self.partitions_at = Some(clock::monotonic());
-            let conn = self.lease.conn();
-            let done = match outbox::make_partitions(conn, PARTITIONS_AHEAD).await {
-                Ok(_) => outbox::drop_partitions(conn, PARTITIONS_AGE)
-                    .await
-                    .map(drop),
-                Err(error) => Err(error),
-            };
-            if let Err(error) = done {
-                metrics::counter!("relay_partition_failures_total").increment(1);
-                let error: &dyn std::error::Error = &error;
-                tracing::warn!(error, "outbox partitions could not be made or dropped");
-            }
-        }
-        if self
-            .measured_at
-            .is_none_or(|at| at.elapsed() >= MEASURE_EVERY)
-        {
-            self.measured_at = Some(clock::monotonic());
-            // beside the steps: a pool that is used up must not silence the lease
-            let store = self.config.store.clone();
-            tokio::spawn(async move {
-                if let Ok(age) = outbox::oldest_unpublished_age(&store).await {
-                    metrics::gauge!("outbox_oldest_age_seconds")
-                        .set(age.unwrap_or_default().as_secs_f64());
-                }
-            });
-        }
-        self.speak().await
     }
 
     /// Keeps the lease alive when nothing else was said on its connection.

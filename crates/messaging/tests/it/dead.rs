@@ -4,95 +4,148 @@
 use std::collections::HashMap;
 
 use contracts::{ConsumerName, Topic};
-use messaging::admin::Producer;
+use messaging::admin::{Producer, RawRecord};
 
 use crate::world::{Recorder, World, drain, headers, wait_for};
+
+type Headers = Vec<(String, Vec<u8>)>;
+
+/// A record that can't be handled, and the class that it is to get.
+struct Poison {
+    name: &'static str,
+    headers: Headers,
+    payload: Option<Vec<u8>>,
+    class: &'static str,
+}
+
+fn proper(id: &str) -> Headers {
+    headers(id)
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value.into_bytes()))
+        .collect()
+}
+
+/// Proper headers, but one.
+fn but(id: &str, header: &str, value: &[u8]) -> Headers {
+    let replace = |(name, given): (String, Vec<u8>)| match name == header {
+        true => (name, value.to_vec()),
+        false => (name, given),
+    };
+    proper(id).into_iter().map(replace).collect()
+}
+
+fn poisons() -> Vec<Poison> {
+    let nested = [b"[".repeat(450_000), b"]".repeat(450_000)].concat();
+    let any_bytes: Vec<u8> = (0..=255).collect();
+    let no_id = proper("p5")
+        .into_iter()
+        .filter(|(name, _)| name != "ce_id")
+        .collect();
+    let json = |text: &str| Some(text.as_bytes().to_vec());
+    [
+        ("no headers", Vec::new(), json("{}"), "malformed"),
+        ("garbage", proper("p1"), Some(any_bytes), "malformed"),
+        ("shape", proper("p2"), json("[1,2"), "malformed"),
+        ("nested", proper("p3"), Some(nested), "malformed"),
+        (
+            "header bytes",
+            but("p4", "ce_source", b"\xff\xfe\x00"),
+            json("{}"),
+            "malformed",
+        ),
+        ("no id", no_id, json("{}"), "malformed"),
+        ("tombstone", proper("p6"), None, "malformed"),
+        ("empty", proper("p7"), json(""), "malformed"),
+        (
+            "old protocol",
+            but("p8", "ce_specversion", b"0.3"),
+            json("{}"),
+            "malformed",
+        ),
+        (
+            "aside",
+            proper("p9"),
+            json(r#"{"wish":"aside"}"#),
+            "unknown-subject",
+        ),
+        (
+            "permanent",
+            proper("p10"),
+            json(r#"{"wish":"permanent"}"#),
+            "contract",
+        ),
+    ]
+    .into_iter()
+    .map(|(name, headers, payload, class)| Poison {
+        name,
+        headers,
+        payload,
+        class,
+    })
+    .collect()
+}
+
+fn borrowed(headers: &Headers) -> Vec<(&str, &[u8])> {
+    headers
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_slice()))
+        .collect()
+}
+
+/// A copy is the record, byte for byte, with the headers that say why.
+fn assert_copy(copy: &RawRecord, poison: &Poison, world: &World) {
+    assert_eq!(copy.key.as_deref(), Some(poison.name.as_bytes()));
+    assert_eq!(copy.payload, poison.payload);
+    let (theirs, ours) = copy.headers.split_at(poison.headers.len());
+    let given: Vec<_> = poison
+        .headers
+        .iter()
+        .map(|(name, value)| (name.clone(), Some(value.clone())))
+        .collect();
+    assert_eq!(
+        theirs, given,
+        "the record's own headers, unchanged and in their order"
+    );
+    assert_eq!(ours.len(), 8);
+    let topic = world.names.topic(Topic::Payments);
+    assert_eq!(copy.header("dlq_original_topic"), Some(topic.as_str()));
+    let group = world.names.group(ConsumerName::Stock);
+    assert_eq!(copy.header("dlq_group"), Some(group.as_str()));
+    assert_eq!(
+        copy.header("dlq_class"),
+        Some(poison.class),
+        "{}",
+        poison.name
+    );
+    assert!(
+        copy.header("dlq_reason")
+            .is_some_and(|reason| !reason.is_empty())
+    );
+    assert_eq!(copy.header("dlq_attempts"), Some("1"));
+    assert!(
+        copy.header("dlq_first_seen")
+            .is_some_and(|at| at.ends_with('Z'))
+    );
+}
 
 #[tokio::test]
 async fn every_kind_of_poison_is_a_dead_letter_with_an_equal_copy_and_the_rest_goes_on() {
     let world = World::new().await;
     let producer = Producer::new(&world.brokers).unwrap();
     let topic = world.names.topic(Topic::Payments);
-    let proper = |id: &str| -> Vec<(String, Vec<u8>)> {
-        headers(id)
-            .into_iter()
-            .map(|(name, value)| (name.to_owned(), value.into_bytes()))
-            .collect()
-    };
-    let but = |id: &str, header: &str, value: &[u8]| -> Vec<(String, Vec<u8>)> {
-        let mut all = proper(id);
-        for (name, given) in &mut all {
-            if name == header {
-                *given = value.to_vec();
-            }
-        }
-        all
-    };
-    let without = |id: &str, header: &str| -> Vec<(String, Vec<u8>)> {
-        proper(id)
-            .into_iter()
-            .filter(|(name, _)| name != header)
-            .collect()
-    };
-    let nested = [b"[".repeat(450_000), b"]".repeat(450_000)].concat();
-    let bytes: Vec<u8> = (0..=255).collect();
-    type Poison<'a> = (&'a str, Vec<(String, Vec<u8>)>, Option<&'a [u8]>, &'a str);
-    let poisons: Vec<Poison<'_>> = vec![
-        ("no headers", Vec::new(), Some(b"{}"), "malformed"),
-        ("garbage", proper("p1"), Some(&bytes), "malformed"),
-        ("shape", proper("p2"), Some(b"[1,2"), "malformed"),
-        ("nested", proper("p3"), Some(&nested), "malformed"),
-        (
-            "header bytes",
-            but("p4", "ce_source", b"\xff\xfe\x00"),
-            Some(b"{}"),
-            "malformed",
-        ),
-        ("no id", without("p5", "ce_id"), Some(b"{}"), "malformed"),
-        ("tombstone", proper("p6"), None, "malformed"),
-        ("empty", proper("p7"), Some(b""), "malformed"),
-        (
-            "old protocol",
-            but("p8", "ce_specversion", b"0.3"),
-            Some(b"{}"),
-            "malformed",
-        ),
-        (
-            "aside",
-            proper("p9"),
-            Some(br#"{"wish":"aside"}"#),
-            "unknown-subject",
-        ),
-        (
-            "permanent",
-            proper("p10"),
-            Some(br#"{"wish":"permanent"}"#),
-            "contract",
-        ),
-    ];
     let mut sent = HashMap::new();
-    for (name, headers, payload, class) in &poisons {
-        let given: Vec<(&str, &[u8])> = headers
-            .iter()
-            .map(|(name, value)| (name.as_str(), value.as_slice()))
-            .collect();
-        let key = format!("{name}\u{7f}").into_bytes();
+    for poison in poisons() {
+        let (key, payload) = (poison.name.as_bytes(), poison.payload.as_deref());
+        let headers = borrowed(&poison.headers);
         let at = producer
-            .send_to((&topic, 1), Some(&key), &given, *payload)
+            .send_to((&topic, 1), Some(key), &headers, payload)
             .await
             .unwrap();
-        sent.insert(
-            at,
-            (key, headers.clone(), payload.map(<[u8]>::to_vec), *class),
-        );
+        sent.insert(at, poison);
     }
     let new_type = but("t", "ce_type", b"SOMETHING_NEW");
-    let given: Vec<(&str, &[u8])> = new_type
-        .iter()
-        .map(|(name, value)| (name.as_str(), value.as_slice()))
-        .collect();
     producer
-        .send_to((&topic, 1), None, &given, Some(b"{}"))
+        .send_to((&topic, 1), None, &borrowed(&new_type), Some(b"{}"))
         .await
         .unwrap();
     for n in 0..100 {
@@ -105,7 +158,7 @@ async fn every_kind_of_poison_is_a_dead_letter_with_an_equal_copy_and_the_rest_g
     wait_for("all offsets are stored", async || world.lag().await == 0).await;
     running.stop().await;
     assert_eq!((world.effects(), world.distinct_effects()), (100, 100));
-    assert_eq!(world.dead_letters(), i64::try_from(poisons.len()).unwrap());
+    assert_eq!(world.dead_letters(), i64::try_from(sent.len()).unwrap());
     let known = "select count(*) from inbox where event_id like 'p%'";
     assert_eq!(
         world.number(known),
@@ -118,41 +171,14 @@ async fn every_kind_of_poison_is_a_dead_letter_with_an_equal_copy_and_the_rest_g
     relay.stand_down().await;
     assert_eq!(world.number("select count(*) from parked_events"), 0);
     let copies = world.dump(&world.names.dlq(ConsumerName::Stock)).await;
-    assert_eq!(copies.len(), poisons.len());
+    assert_eq!(copies.len(), sent.len());
     for copy in copies {
         let number = |name: &str| copy.header(name).unwrap().parse::<i64>().unwrap();
-        let at = (
-            i32::try_from(number("dlq_original_partition")).unwrap(),
-            number("dlq_original_offset"),
-        );
-        let (key, headers, payload, class) = sent.remove(&at).unwrap();
-        assert_eq!(copy.key, Some(key));
-        assert_eq!(copy.payload, payload);
-        let (theirs, ours) = copy.headers.split_at(headers.len());
-        let headers: Vec<_> = headers
-            .into_iter()
-            .map(|(name, value)| (name, Some(value)))
-            .collect();
-        assert_eq!(
-            theirs, headers,
-            "the record's own headers, unchanged and in their order"
-        );
-        assert_eq!(ours.len(), 8);
-        assert_eq!(copy.header("dlq_original_topic"), Some(topic.as_str()));
-        assert_eq!(
-            copy.header("dlq_group"),
-            Some(world.names.group(ConsumerName::Stock).as_str())
-        );
-        assert_eq!(copy.header("dlq_class"), Some(class));
-        assert!(
-            copy.header("dlq_reason")
-                .is_some_and(|reason| !reason.is_empty())
-        );
-        assert_eq!(copy.header("dlq_attempts"), Some("1"));
-        assert!(
-            copy.header("dlq_first_seen")
-                .is_some_and(|at| at.ends_with('Z'))
-        );
+        let partition = i32::try_from(number("dlq_original_partition")).unwrap();
+        let poison = sent
+            .remove(&(partition, number("dlq_original_offset")))
+            .unwrap();
+        assert_copy(&copy, &poison, &world);
     }
     world.end().await;
 }
