@@ -37,7 +37,9 @@ begin
         loop
             if to_regclass(format('outbox_p%s', low / span)) is null
                 and low + span > (select last_value from outbox_id_seq) then
-                execute format('create table outbox_p%s partition of outbox for values from (%s) to (%s)',
+                -- Not "create .. partition of": that would stop every writer of the outbox.
+                execute format('create table outbox_p%s (like outbox including defaults)', low / span);
+                execute format('alter table outbox attach partition outbox_p%s for values from (%s) to (%s)',
                                low / span, low, low + span);
                 made := made + 1;
             end if;
@@ -48,9 +50,12 @@ $$;
 comment on function outbox_make_partitions(bigint) is 'Makes outbox partitions ahead of the sequence; returns how many.';
 
 -- Drops partitions that lie wholly below the watermark and whose newest row is older than `age`.
+-- A drop stops every writer of the outbox while it waits for readers, hence the short time-out:
+-- 55P03 means try again later.
 create function outbox_drop_partitions(age interval) returns integer
     language plpgsql
     set search_path from current
+    set lock_timeout = '100ms'
 as
 $$
 declare

@@ -74,6 +74,11 @@ impl StoreOptions {
     }
 
     pub(crate) fn connect_options(&self) -> Result<PgConnectOptions> {
+        // The driver takes any scheme; an address of Redis here would be a puzzling time-out.
+        if !["postgres://", "postgresql://"].iter().any(|scheme| self.url.starts_with(scheme)) {
+            let wrong = "DATABASE_URL must begin with postgres://";
+            return Err(StoreError::Url(sqlx::Error::Configuration(wrong.into())));
+        }
         let options = PgConnectOptions::from_str(&self.url).map_err(StoreError::Url)?;
         Ok(options.application_name(&self.application_name).options([
             ("timezone", "UTC".to_owned()),

@@ -16,9 +16,9 @@ use store::{
 
 /// A database that was made for one test.
 #[derive(Clone)]
-pub struct Db {
-    pub options: StoreOptions,
-    pub store: Store,
+pub(crate) struct Db {
+    pub(crate) options: StoreOptions,
+    pub(crate) store: Store,
 }
 
 fn admin_url() -> String {
@@ -48,7 +48,7 @@ async fn administer(statement: String) -> Result<()> {
 }
 
 /// Runs a test on a migrated database of its own, and drops it whatever comes.
-pub async fn with_db<F, Fut>(test: F)
+pub(crate) async fn with_db<F, Fut>(test: F)
 where
     F: FnOnce(Db) -> Fut,
     Fut: Future<Output = Result<()>> + Send + 'static,
@@ -86,14 +86,14 @@ where
 
 impl Db {
     /// The same database with other settings.
-    pub fn store_with(&self, change: impl FnOnce(&mut StoreOptions)) -> Store {
+    pub(crate) fn store_with(&self, change: impl FnOnce(&mut StoreOptions)) -> Store {
         let mut options = self.options.clone();
         change(&mut options);
         Store::connect(&options).expect("a store")
     }
 
     /// One statement that only a test needs.
-    pub async fn run(&self, statement: &str) -> Result<()> {
+    pub(crate) async fn run(&self, statement: &str) -> Result<()> {
         let mut conn = self.store.conn().await?;
         let statement = sqlx::AssertSqlSafe(statement.to_owned());
         sqlx::raw_sql(statement).execute(&mut *conn).await?;
@@ -101,27 +101,27 @@ impl Db {
     }
 
     /// One number that only a test asks for.
-    pub async fn number(&self, query: &str) -> Result<i64> {
+    pub(crate) async fn number(&self, query: &str) -> Result<i64> {
         let mut conn = self.store.conn().await?;
         let query = sqlx::AssertSqlSafe(query.to_owned());
         Ok(sqlx::query_scalar(query).fetch_one(&mut *conn).await?)
     }
 
-    pub async fn put(&self, put: &SkuPut) -> Result<skus::Put> {
+    pub(crate) async fn put(&self, put: &SkuPut) -> Result<skus::Put> {
         let mut tx = self.store.begin().await?;
         let done = skus::put(&mut tx, put, hold(&format!("put {}", put.sku))).await?;
         tx.commit().await?;
         Ok(done)
     }
 
-    pub async fn sku(&self, name: &str) -> Result<skus::SkuRow> {
+    pub(crate) async fn sku(&self, name: &str) -> Result<skus::SkuRow> {
         skus::get(&self.store, &sku(name))
             .await?
             .context("the SKU is there")
     }
 
     /// Returns when as many sessions of this database wait for a lock.
-    pub async fn wait_for_blocked(&self, sessions: i64) -> Result<()> {
+    pub(crate) async fn wait_for_blocked(&self, sessions: i64) -> Result<()> {
         let query = "select count(*) from pg_stat_activity
                      where datname = current_database() and wait_event_type = 'Lock'";
         wait_for("a session waits for a lock", || async {
@@ -132,7 +132,7 @@ impl Db {
 }
 
 /// Asks again until it is so; 20 s at most.
-pub async fn wait_for<F, Fut>(what: &str, mut is_so: F) -> Result<()>
+pub(crate) async fn wait_for<F, Fut>(what: &str, mut is_so: F) -> Result<()>
 where
     F: FnMut() -> Fut,
     Fut: Future<Output = Result<bool>>,
@@ -148,26 +148,26 @@ where
         .with_context(|| what.to_owned())?
 }
 
-pub fn sku(name: &str) -> Sku {
+pub(crate) fn sku(name: &str) -> Sku {
     Sku::parse(name).expect("a SKU")
 }
 
-pub fn hold(key: &str) -> HoldId {
+pub(crate) fn hold(key: &str) -> HoldId {
     HoldId::derive("shop", "test", key)
 }
 
-pub fn buyer(customer: &str) -> Buyer {
+pub(crate) fn buyer(customer: &str) -> Buyer {
     Buyer {
         shop: Shop::parse("shop").expect("a shop"),
         customer: CustomerId::parse(customer).expect("a customer"),
     }
 }
 
-pub fn won(amount: i64) -> Money {
+pub(crate) fn won(amount: i64) -> Money {
     Money::new(amount, Currency::parse("KRW").expect("a currency")).expect("money")
 }
 
-pub fn sku_put(name: &str, on_hand: i64) -> SkuPut {
+pub(crate) fn sku_put(name: &str, on_hand: i64) -> SkuPut {
     SkuPut {
         sku: sku(name),
         on_hand,
@@ -182,7 +182,7 @@ pub fn sku_put(name: &str, on_hand: i64) -> SkuPut {
 }
 
 /// A request of `customer` under `key` for units of SKUs.
-pub fn request(key: &str, customer: &str, lines: &[(&str, i64)]) -> OrderRequest {
+pub(crate) fn request(key: &str, customer: &str, lines: &[(&str, i64)]) -> OrderRequest {
     let lines = lines
         .iter()
         .map(|(name, units)| Line {
@@ -200,7 +200,7 @@ pub fn request(key: &str, customer: &str, lines: &[(&str, i64)]) -> OrderRequest
     }
 }
 
-pub async fn claims(store: &Store, requests: &[OrderRequest]) -> Result<Vec<Claim>> {
+pub(crate) async fn claims(store: &Store, requests: &[OrderRequest]) -> Result<Vec<Claim>> {
     let deadline = store.clock().await? + Duration::from_secs(20);
     Ok(requests
         .iter()
@@ -215,7 +215,7 @@ pub async fn claims(store: &Store, requests: &[OrderRequest]) -> Result<Vec<Clai
 
 /// The accept of P1, steps 2 to 6, as one transaction. Returns the plan of the claimed requests and
 /// the orders.
-pub async fn accept(store: &Store, requests: &[OrderRequest]) -> Result<(Plan, Vec<Order>)> {
+pub(crate) async fn accept(store: &Store, requests: &[OrderRequest]) -> Result<(Plan, Vec<Order>)> {
     let claims = claims(store, requests).await?;
     let mut tx = store.begin().await?;
     let claimed: BTreeSet<HoldId> = idempotency::claim(&mut tx, &claims, false)
@@ -275,7 +275,7 @@ pub async fn accept(store: &Store, requests: &[OrderRequest]) -> Result<(Plan, V
 }
 
 /// One accepted order.
-pub async fn order(
+pub(crate) async fn order(
     store: &Store,
     key: &str,
     customer: &str,
