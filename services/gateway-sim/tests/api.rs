@@ -88,6 +88,17 @@ impl Gateway {
         assert_eq!(status, 200);
     }
 
+    /// Waits until the charge `k` has a status.
+    async fn until_status(&self, status: &str) {
+        let reached = async {
+            while self.call("GET", "/v1/charges/k", "", &Value::Null).await.1["status"] != status {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        let reached = tokio::time::timeout(Duration::from_secs(10), reached).await;
+        assert!(reached.is_ok(), "the charge is never {status}");
+    }
+
     async fn journal(&self) -> Value {
         self.call("GET", "/v1/journal", "", &Value::Null).await.1
     }
@@ -171,12 +182,7 @@ async fn a_charge_that_is_canceled_while_it_is_executed_takes_nothing() {
         let gateway = Arc::clone(&gateway);
         tokio::spawn(async move { gateway.charge("k", &order(100, "card")).await })
     };
-    while gateway
-        .call("GET", "/v1/charges/k", "", &Value::Null)
-        .await
-        .0
-        == 404
-    {}
+    gateway.until_status("pending").await;
     gateway
         .call("POST", "/v1/charges/k/cancel", "", &Value::Null)
         .await;
@@ -190,12 +196,7 @@ async fn a_caller_that_hangs_up_does_not_stop_the_execution() {
     let body = order(100, "card");
     let hung_up = tokio::time::timeout(Duration::from_millis(20), gateway.charge("k", &body)).await;
     assert!(hung_up.is_err());
-    loop {
-        let (_, body) = gateway.call("GET", "/v1/charges/k", "", &Value::Null).await;
-        if body["status"] == "succeeded" {
-            break;
-        }
-    }
+    gateway.until_status("succeeded").await;
 }
 
 #[tokio::test]
