@@ -6,18 +6,9 @@ use cli::servers::{Ports, native};
 use contracts::{HoldId, Line, Quantity, Sku};
 use domain::{Buyer, Hold, Shard};
 use futures::future::join_all;
-use reservations::{Gate, GateConfig};
+use reservations::Gate;
 use serde_json::json;
 use tests::{Options, World, api, wait::wait_within, wait_for, world::private_dir};
-
-fn gate(world: &World) -> Gate {
-    let mut config = GateConfig::new(world.redis_url.clone());
-    config.key_prefix.clone_from(&world.key_prefix);
-    match Gate::new(config) {
-        Ok(gate) => gate,
-        Err(error) => panic!("{error}"),
-    }
-}
 
 fn hold(name: &str, sku: &str, units: i64) -> Hold {
     let (Ok(sku), Ok(quantity)) = (Sku::parse(sku), Quantity::new(units)) else {
@@ -45,7 +36,7 @@ async fn held_at_gate(gate: &Gate, sku: &str) -> i64 {
 async fn a_hold_whose_owner_died_is_given_back_within_seven_seconds() {
     let world = World::start().await;
     world.operator().put_sku("ORPHAN", 1, &json!({})).await;
-    let gate = gate(&world);
+    let gate = world.gate_client();
     // The owner reserved at the gate and died before its transaction.
     let now = platform::clock::now().timestamp_millis();
     wait_for("the orphan's hold", || async {
@@ -72,8 +63,11 @@ async fn a_lost_sync_is_healed_by_the_sweep() {
         World::with(Options { without_payment: true, ..Options::default() }).await;
     world.operator().put_sku("LOST", 3, &json!({})).await;
     let order = api::accepted(&world.shop().place("lost", &api::order("c", &[("LOST", 1)])).await);
-    let gate = gate(&world);
-    assert_eq!(held_at_gate(&gate, "LOST").await, 1);
+    let gate = world.gate_client();
+    wait_for("the hold at the gate", || async {
+        (held_at_gate(&gate, "LOST").await == 1).then_some(())
+    })
+    .await;
     if let Some(stock) = world.stock.take() {
         stock.stop().await;
     }
@@ -95,7 +89,7 @@ async fn cancel_in_postgres(world: &World, order: &str) {
         let Ok(id) = order.parse() else { panic!("{order}") };
         let orders = store::orders::lock(&mut tx, &[id]).await?;
         let endings: Vec<store::orders::Ending> = orders
-            .values()
+            .iter()
             .map(|order| store::orders::Ending {
                 order,
                 to: OrderStatus::Canceled,
@@ -176,7 +170,11 @@ async fn drift_planted_at_the_gate_is_repaired() {
     let world = World::with(Options { without_payment: true, ..Options::default() }).await;
     world.operator().put_sku("DRIFT", 10, &json!({})).await;
     api::accepted(&world.shop().place("d", &api::order("c", &[("DRIFT", 2)])).await);
-    let gate = gate(&world);
+    let gate = world.gate_client();
+    wait_for("the hold at the gate", || async {
+        (held_at_gate(&gate, "DRIFT").await == 2).then_some(())
+    })
+    .await;
     let epoch = match gate.current_epoch(Shard(0)).await {
         Ok(Some(epoch)) => epoch.epoch,
         other => panic!("{other:?}"),

@@ -272,6 +272,9 @@ impl World {
             self.start_payment();
         }
         self.ready().await;
+        if self.stock.is_some() {
+            self.gate_open().await;
+        }
     }
 
     /// Waits until everything that runs is ready.
@@ -284,6 +287,33 @@ impl World {
                 (answer.status == 200).then_some(())
             })
             .await;
+        }
+    }
+
+    /// Waits until the gate answers, so that orders go through it.
+    ///
+    /// # Panics
+    /// It never does.
+    pub async fn gate_open(&self) {
+        let gate = self.gate_client();
+        wait_for("the gate to open", || async {
+            let epoch = gate.current_epoch(domain::Shard(0)).await.ok().flatten();
+            epoch.is_some_and(|epoch| epoch.open).then_some(())
+        })
+        .await;
+    }
+
+    /// A client of this world's gate.
+    ///
+    /// # Panics
+    /// Its address can't be read.
+    #[must_use]
+    pub fn gate_client(&self) -> reservations::Gate {
+        let mut config = reservations::GateConfig::new(self.redis_url.clone());
+        config.key_prefix.clone_from(&self.key_prefix);
+        match reservations::Gate::new(config) {
+            Ok(gate) => gate,
+            Err(error) => panic!("{error}"),
         }
     }
 
@@ -466,10 +496,21 @@ impl World {
             gateway_url: self.gateway.as_ref().map(|g| g.url.clone()),
             payments: if self.options.upstream { Payments::Upstream } else { Payments::Internal },
         };
-        match cli::verify::once(&target).await {
+        let mut checks = match cli::verify::once(&target).await {
             Ok(checks) => checks,
             Err(error) => panic!("the invariants can't be checked: {error:#}"),
+        };
+        // A service that the test left out lags for ever, and rightly.
+        for (running, group) in [
+            (self.payment.is_some(), "holdfast.payment "),
+            (self.stock.is_some(), "holdfast.stock "),
+        ] {
+            for check in checks.iter_mut().filter(|_| !running) {
+                check.offenders.retain(|offender| !offender.starts_with(group));
+                check.ok = check.ok || check.offenders.is_empty();
+            }
         }
+        checks
     }
 
     /// One number from the database.

@@ -286,7 +286,7 @@ pub(super) const ALL: &[Rule] = &[
         "0 unexplained",
         "select format('dead letter %s: %s (%s)', id, class, reason)
          from dead_letters
-         where class not in ('undecodable', 'unknown-version', 'contract', 'unknown-order', 'unclassified')
+         where class in ('transient', 'connection', 'timeout', 'deadlock', 'serialization', 'oom')
          order by id",
     ),
 ];
