@@ -5,9 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use contracts::{Code, HoldId, OrderId, Sku, Timestamp};
-use domain::{
-    Buyer, BuyerView, Decision, OrderRequest, Plan, Refusal, plan_batch,
-};
+use domain::{Buyer, BuyerView, Decision, OrderRequest, Plan, Refusal, plan_batch};
 use store::{
     Order, StoreError, Tx, buyer_units,
     idempotency::{self, Answer, Claim, KeyRow},
@@ -75,8 +73,10 @@ pub(crate) async fn decide(
             deadline: *deadline,
         })
         .collect();
-    let mine: HashSet<HoldId> =
-        idempotency::claim(tx, &claims, batch.by_kafka).await?.into_iter().collect();
+    let mine: HashSet<HoldId> = idempotency::claim(tx, &claims, batch.by_kafka)
+        .await?
+        .into_iter()
+        .collect();
     let mut known = HashMap::with_capacity(batch.requests.len());
     let now = if mine.is_empty() {
         None
@@ -114,10 +114,15 @@ async fn decide_mine(
             .collect::<Vec<_>>();
         &some
     };
-    let skus: BTreeSet<&Sku> =
-        requests.iter().flat_map(|request| request.lines.iter().map(|line| &line.sku)).collect();
-    let limited: BTreeSet<Sku> =
-        skus.iter().filter(|sku| catalogue.is_limited(sku)).map(|sku| (*sku).clone()).collect();
+    let skus: BTreeSet<&Sku> = requests
+        .iter()
+        .flat_map(|request| request.lines.iter().map(|line| &line.sku))
+        .collect();
+    let limited: BTreeSet<Sku> = skus
+        .iter()
+        .filter(|sku| catalogue.is_limited(sku))
+        .map(|sku| (*sku).clone())
+        .collect();
     let buyers = lock_buyers(tx, requests, &limited).await?;
     let skus: Vec<Sku> = skus.into_iter().cloned().collect();
     let view = stock::lock_for_accept(tx, &skus).await?;
@@ -127,7 +132,9 @@ async fn decide_mine(
         .iter()
         .find(|(sku, view)| view.per_customer_limit.is_some() && !limited.contains(*sku));
     if let Some((sku, _)) = unlocked {
-        return Err(StoreError::CatalogueMoved { sku: sku.to_string() });
+        return Err(StoreError::CatalogueMoved {
+            sku: sku.to_string(),
+        });
     }
     let plan = plan_batch(requests, &view.skus, &buyers, view.now);
     write(tx, batch, requests, &plan, &view, known).await?;
@@ -144,7 +151,11 @@ async fn lock_buyers(
     }
     let mut keys: Vec<(Sku, Buyer)> = Vec::new();
     for request in requests {
-        for line in request.lines.iter().filter(|line| limited.contains(&line.sku)) {
+        for line in request
+            .lines
+            .iter()
+            .filter(|line| limited.contains(&line.sku))
+        {
             keys.push((line.sku.clone(), request.buyer.clone()));
         }
     }
@@ -200,7 +211,10 @@ fn traceparent_of(batch: &Batch, hold_id: HoldId) -> Option<&str> {
     if batch.traceparents.iter().all(Option::is_none) {
         return None;
     }
-    let at = batch.requests.iter().position(|request| request.hold_id == hold_id)?;
+    let at = batch
+        .requests
+        .iter()
+        .position(|request| request.hold_id == hold_id)?;
     batch.traceparents.get(at)?.as_deref()
 }
 
@@ -211,15 +225,22 @@ async fn read_others(
     mine: &HashSet<HoldId>,
     known: &mut HashMap<HoldId, Verdict>,
 ) -> Result<(), StoreError> {
-    let others: Vec<&OrderRequest> =
-        batch.requests.iter().filter(|request| !mine.contains(&request.hold_id)).collect();
+    let others: Vec<&OrderRequest> = batch
+        .requests
+        .iter()
+        .filter(|request| !mine.contains(&request.hold_id))
+        .collect();
     let holds: Vec<HoldId> = others.iter().map(|request| request.hold_id).collect();
     let mut rows = idempotency::find(tx, &holds).await?;
     let ids: Vec<OrderId> = rows.values().filter_map(accepted_id).collect();
     let mut orders: HashMap<OrderId, Order> = if ids.is_empty() {
         HashMap::new()
     } else {
-        orders::find_many(tx, &ids).await?.into_iter().map(|order| (order.id, order)).collect()
+        orders::find_many(tx, &ids)
+            .await?
+            .into_iter()
+            .map(|order| (order.id, order))
+            .collect()
     };
     for request in others {
         if let Some(row) = rows.remove(&request.hold_id) {

@@ -38,6 +38,9 @@ const ATTEMPT_WITHIN: Duration = Duration::from_millis(700);
 /// Between two runs of a batch.
 const PAUSE: Duration = Duration::from_millis(10);
 
+/// How often a batch is tried when its connection fails before the commit.
+const TRIES: u32 = 2;
+
 /// What the stage works with.
 #[derive(Debug, Clone)]
 pub(crate) struct AcceptOrders {
@@ -78,12 +81,22 @@ impl AcceptOrders {
         metrics::histogram!("accept_batch_orders")
             .record(f64::from(u32::try_from(waiting.len()).unwrap_or(u32::MAX)));
         let batch = Arc::new(Batch {
-            requests: waiting.iter().map(|one| one.first.request.clone()).collect(),
+            requests: waiting
+                .iter()
+                .map(|one| one.first.request.clone())
+                .collect(),
             deadlines: waiting.iter().map(|one| one.first.deadline).collect(),
-            traceparents: waiting.iter().map(|one| one.first.traceparent.clone()).collect(),
+            traceparents: waiting
+                .iter()
+                .map(|one| one.first.traceparent.clone())
+                .collect(),
             by_kafka: false,
         });
-        let until = waiting.iter().map(|one| one.first.received).max().unwrap_or(begun);
+        let until = waiting
+            .iter()
+            .map(|one| one.first.received)
+            .max()
+            .unwrap_or(begun);
         let answers = self.run_batch(batch, until + ACCEPT_WITHIN).await;
         metrics::histogram!("accept_duration_seconds").record(begun.elapsed().as_secs_f64());
         for (one, placed) in waiting.into_iter().zip(answers) {
@@ -94,7 +107,9 @@ impl AcceptOrders {
     /// Runs a batch until it is decided or `until` has passed: one answer per request.
     async fn run_batch(&self, batch: Arc<Batch>, until: Instant) -> Vec<Placed> {
         let mut unknown = false;
+        let mut tries = 0;
         loop {
+            tries += 1;
             let error = match self.attempt(&batch).await {
                 Ok(decided) => return self.read(&batch, decided, unknown),
                 Err(error) => error,
@@ -104,10 +119,15 @@ impl AcceptOrders {
             if !fleeting && batch.requests.len() > 1 {
                 return Box::pin(self.run_halves(&batch, until)).await;
             }
-            let again = error.must_rerun() || unknown;
+            // A session that died with its server's last breath: the next one may be sound.
+            let again = error.must_rerun() || unknown || (fleeting && tries < TRIES);
             if !again || clock::monotonic() + PAUSE >= until {
                 report(&error, unknown);
-                let placed = if unknown { Placed::Unknown } else { Placed::Unavailable };
+                let placed = if unknown {
+                    Placed::Unknown
+                } else {
+                    Placed::Unavailable
+                };
                 return vec![placed; batch.requests.len()];
             }
             metrics::counter!("accept_reruns_total").increment(1);
@@ -127,7 +147,10 @@ impl AcceptOrders {
             })
         };
         let mut answers = self.run_batch(part(0..middle), until).await;
-        answers.extend(self.run_batch(part(middle..batch.requests.len()), until).await);
+        answers.extend(
+            self.run_batch(part(middle..batch.requests.len()), until)
+                .await,
+        );
         answers
     }
 
@@ -164,13 +187,11 @@ impl AcceptOrders {
                 Verdict::Before(order) => Placed::Replayed(Arc::new(order)),
                 Verdict::KeyReused => Placed::KeyReused,
                 Verdict::Refused(refusal) => Placed::Refused(refusal.into()),
-                Verdict::Rejected { code, .. } => {
-                    Placed::Refused(crate::place_orders::Refused {
-                        code,
-                        sku: None,
-                        opens_at: None,
-                    })
-                }
+                Verdict::Rejected { code, .. } => Placed::Refused(crate::place_orders::Refused {
+                    code,
+                    sku: None,
+                    opens_at: None,
+                }),
                 Verdict::Late if unknown => Placed::Unknown,
                 Verdict::Late => Placed::Unavailable,
             })
@@ -217,14 +238,20 @@ fn fold_twins(asked: Vec<Asked>) -> Vec<Waiting> {
     let mut places: HashMap<_, usize> = HashMap::with_capacity(asked.len());
     let mut waiting: Vec<Waiting> = Vec::with_capacity(asked.len());
     for one in asked {
-        match places.get(&one.request.hold_id).and_then(|at| waiting.get_mut(*at)) {
+        match places
+            .get(&one.request.hold_id)
+            .and_then(|at| waiting.get_mut(*at))
+        {
             Some(first) if first.first.request.fingerprint == one.request.fingerprint => {
                 first.twins.push(one);
             }
             Some(_) => one.answer(Placed::KeyReused),
             None => {
                 places.insert(one.request.hold_id, waiting.len());
-                waiting.push(Waiting { first: one, twins: Vec::new() });
+                waiting.push(Waiting {
+                    first: one,
+                    twins: Vec::new(),
+                });
             }
         }
     }

@@ -8,10 +8,7 @@
 //! that arrives late is refunded by settlement.
 
 use contracts::{OrderId, Shop, envelope::source};
-use domain::{
-    Transition, Trigger,
-    order::apply,
-};
+use domain::{Transition, Trigger, order::apply};
 use store::{
     Order, Store, StoreError,
     orders::{self, Ending, Transitioned},
@@ -41,10 +38,8 @@ pub(crate) async fn cancel(
     shop: Option<&Shop>,
     reason: String,
 ) -> Result<Canceled, StoreError> {
-    let canceled = rerun::until_known(|| {
-        transact(store.clone(), id, shop.cloned(), reason.clone())
-    })
-    .await?;
+    let canceled =
+        rerun::until_known(|| transact(store.clone(), id, shop.cloned(), reason.clone())).await?;
     if let Canceled::Done(order) = &canceled {
         sync.hold_now(order.hold()).await;
     }
@@ -76,7 +71,12 @@ async fn transact(
             return Ok(Canceled::AlreadySettled(order));
         }
     };
-    let ending = Ending { order: &order, to, cause: "cancel".to_owned(), reason };
+    let ending = Ending {
+        order: &order,
+        to,
+        cause: "cancel".to_owned(),
+        reason,
+    };
     let outcome = orders::transition(&mut tx, &[ending], now, source::ORDER).await?;
     match outcome.into_iter().next() {
         Some(Transitioned::Applied(order)) => {
@@ -86,7 +86,11 @@ async fn transact(
         // Can't be while it is locked; if it were, nothing of this transaction may stay.
         Some(Transitioned::Stale(_)) | None => {
             tx.rollback().await?;
-            Err(StoreError::Mismatch { doing: "cancel a locked order", expected: 1, found: 0 })
+            Err(StoreError::Mismatch {
+                doing: "cancel a locked order",
+                expected: 1,
+                found: 0,
+            })
         }
     }
 }

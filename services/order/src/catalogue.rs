@@ -57,7 +57,11 @@ impl Catalogue {
     }
 
     pub(crate) fn get(&self, sku: &Sku) -> Option<Seen> {
-        self.seen.read().unwrap_or_else(PoisonError::into_inner).get(sku).copied()
+        self.seen
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(sku)
+            .copied()
     }
 
     pub(crate) fn is_limited(&self, sku: &Sku) -> bool {
@@ -77,8 +81,11 @@ impl Catalogue {
             several |= route.is_some_and(|before| before != shard);
             route = Some(shard);
         }
-        let route =
-            if several { Route::Several } else { Route::Shard(route.unwrap_or_default()) };
+        let route = if several {
+            Route::Several
+        } else {
+            Route::Shard(route.unwrap_or_default())
+        };
         (route, ttl)
     }
 }
@@ -98,10 +105,20 @@ mod tests {
         let catalogue = Catalogue::default();
         let lines = [line("A"), line("B")];
         assert_eq!(catalogue.route(&lines, 600), (Route::Shard(Shard(0)), 600));
-        let seen = Seen { shard: Shard(3), limited: true, ttl_seconds: 30 };
+        let seen = Seen {
+            shard: Shard(3),
+            limited: true,
+            ttl_seconds: 30,
+        };
         catalogue.learn_one(&lines[0].sku, seen);
         assert_eq!(catalogue.route(&lines, 600), (Route::Several, 30));
-        catalogue.learn_one(&lines[1].sku, Seen { ttl_seconds: 20, ..seen });
+        catalogue.learn_one(
+            &lines[1].sku,
+            Seen {
+                ttl_seconds: 20,
+                ..seen
+            },
+        );
         assert_eq!(catalogue.route(&lines, 600), (Route::Shard(Shard(3)), 20));
         assert!(catalogue.is_limited(&lines[0].sku));
     }

@@ -5,7 +5,10 @@ use std::net::{SocketAddr, TcpListener};
 use clap::Args;
 use contracts::Shop;
 use domain::deadline::TTL_SECONDS;
-use platform::{CommonConfig, Environment, config::{DEFAULT_SECRETS, Unsafe}};
+use platform::{
+    CommonConfig, Environment,
+    config::{DEFAULT_SECRETS, Unsafe},
+};
 use secrecy::{ExposeSecret, SecretString};
 
 /// Settings of the order service, each a flag and an environment variable.
@@ -15,19 +18,33 @@ pub struct Config {
     #[command(flatten)]
     pub common: CommonConfig,
     /// Where HTTP is served
-    #[arg(id = "order_listen", long = "order-listen", env = "HOLDFAST_ORDER_LISTEN",
-          default_value = "127.0.0.1:8080")]
+    #[arg(
+        id = "order_listen",
+        long = "order-listen",
+        env = "HOLDFAST_ORDER_LISTEN",
+        default_value = "127.0.0.1:8080"
+    )]
     pub listen: SocketAddr,
     /// A socket that was bound already, in place of `listen`: for tests.
     #[arg(skip)]
     pub listener: Option<TcpListener>,
     /// The key of the shop that places orders
-    #[arg(long, env = "HOLDFAST_API_KEY", default_value = "development-shop-key",
-          hide_env_values = true, hide_default_value = true)]
+    #[arg(
+        long,
+        env = "HOLDFAST_API_KEY",
+        default_value = "development-shop-key",
+        hide_env_values = true,
+        hide_default_value = true
+    )]
     pub api_key: SecretString,
     /// The key of operators
-    #[arg(long, env = "HOLDFAST_OPERATOR_KEY", default_value = "development-operator-key",
-          hide_env_values = true, hide_default_value = true)]
+    #[arg(
+        long,
+        env = "HOLDFAST_OPERATOR_KEY",
+        default_value = "development-operator-key",
+        hide_env_values = true,
+        hide_default_value = true
+    )]
     pub operator_key: SecretString,
     /// The name of the shop that the key belongs to, and that order requests by Kafka are for
     #[arg(long, env = "HOLDFAST_SHOP", default_value = "shop")]
@@ -41,7 +58,10 @@ impl Config {
     /// The default time to live of a reservation in seconds; `None` when the setting is none.
     #[must_use]
     pub fn ttl_seconds(&self) -> Option<i32> {
-        self.reservation_ttl_seconds.parse().ok().filter(|ttl| TTL_SECONDS.contains(ttl))
+        self.reservation_ttl_seconds
+            .parse()
+            .ok()
+            .filter(|ttl| TTL_SECONDS.contains(ttl))
     }
 
     /// Adds what is wrong with the settings alone, whatever the servers say (P15).
@@ -55,8 +75,10 @@ impl Config {
                 self.reservation_ttl_seconds
             ),
         );
-        let keys =
-            [("HOLDFAST_API_KEY", &self.api_key), ("HOLDFAST_OPERATOR_KEY", &self.operator_key)];
+        let keys = [
+            ("HOLDFAST_API_KEY", &self.api_key),
+            ("HOLDFAST_OPERATOR_KEY", &self.operator_key),
+        ];
         for (name, key) in keys {
             let key = key.expose_secret();
             unsafe_.check(key.is_empty(), format!("{name} is empty"));
@@ -92,8 +114,13 @@ mod tests {
 
     fn problems(more: &[&str]) -> Vec<String> {
         let base = [
-            "order", "--database-url", "postgres://x", "--redis-url", "redis://x",
-            "--kafka-brokers", "x:1",
+            "order",
+            "--database-url",
+            "postgres://x",
+            "--redis-url",
+            "redis://x",
+            "--kafka-brokers",
+            "x:1",
         ];
         let cli = Cli::parse_from(base.iter().chain(more));
         let mut found = Unsafe::default();

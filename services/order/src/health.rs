@@ -19,6 +19,9 @@ const EVERY: Duration = Duration::from_millis(500);
 /// How long an answer may take.
 const WITHIN: Duration = Duration::from_secs(2);
 
+/// From this age on expiry calls it an outage of ours; what is younger is a busy relay.
+const OUTAGE_FROM_MS: u64 = 5_000;
+
 /// The age of the oldest event that is not published.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Backlog {
@@ -29,11 +32,14 @@ impl Backlog {
     /// Whether an order with this ttl would be accepted into an outage that eats its time (P5).
     pub(crate) fn is_longer_than_quarter_of(&self, ttl_seconds: i32) -> bool {
         let quarter_ms = u64::try_from(ttl_seconds).unwrap_or(0) * 1_000 / 4;
-        self.age_ms.load(Ordering::Relaxed) > quarter_ms
+        self.age_ms.load(Ordering::Relaxed) > quarter_ms.max(OUTAGE_FROM_MS)
     }
 
     fn set(&self, age: Duration) {
-        self.age_ms.store(u64::try_from(age.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.age_ms.store(
+            u64::try_from(age.as_millis()).unwrap_or(u64::MAX),
+            Ordering::Relaxed,
+        );
     }
 }
 
@@ -62,12 +68,14 @@ async fn look(store: &Store, pg_clock: &PgClock, backlog: &Backlog, ops: &Ops) {
     match asked {
         Ok(Ok(age)) => {
             backlog.set(age.unwrap_or_default());
-            metrics::gauge!("outbox_oldest_age_seconds")
-                .set(age.unwrap_or_default().as_secs_f64());
+            metrics::gauge!("outbox_oldest_age_seconds").set(age.unwrap_or_default().as_secs_f64());
             ops.set("postgresql", true, "answers");
         }
         Ok(Err(error)) => {
-            tracing::warn!(error = &error as &dyn std::error::Error, "postgresql does not answer");
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "postgresql does not answer"
+            );
             ops.set("postgresql", false, "does not answer");
         }
         Err(_) => {
@@ -94,5 +102,10 @@ mod tests {
         backlog.set(Duration::from_secs(6));
         assert!(backlog.is_longer_than_quarter_of(20));
         assert!(!backlog.is_longer_than_quarter_of(600));
+        backlog.set(Duration::from_secs(4));
+        assert!(
+            !backlog.is_longer_than_quarter_of(4),
+            "a busy relay is no outage"
+        );
     }
 }

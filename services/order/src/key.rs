@@ -14,7 +14,9 @@ pub(crate) struct InvalidKey;
 /// # Errors
 /// [`InvalidKey`].
 pub(crate) fn parse(header: &[u8]) -> Result<String, InvalidKey> {
-    let text = std::str::from_utf8(header).map_err(|_| InvalidKey)?.trim_matches([' ', '\t']);
+    let text = std::str::from_utf8(header)
+        .map_err(|_| InvalidKey)?
+        .trim_matches([' ', '\t']);
     let key = match text.strip_prefix('"') {
         Some(rest) => unquote(rest)?,
         None if text.contains('"') => return Err(InvalidKey),
@@ -43,7 +45,11 @@ fn unquote(rest: &str) -> Result<String, InvalidKey> {
             None => return Err(InvalidKey),
         }
     }
-    if chars.next().is_some() { Err(InvalidKey) } else { Ok(key) }
+    if chars.next().is_some() {
+        Err(InvalidKey)
+    } else {
+        Ok(key)
+    }
 }
 
 #[cfg(test)]
@@ -63,10 +69,24 @@ mod tests {
     fn what_is_no_key_is_refused() {
         let long = [b'k'; 256];
         let bad: [&[u8]; 10] = [
-            b"", b"   ", b"\"\"", b"\"abc", b"abc\"", b"\"a\"b", br#""a\n""#, b"\xff", "schl\u{fc}ssel".as_bytes(), &long,
+            b"",
+            b"   ",
+            b"\"\"",
+            b"\"abc",
+            b"abc\"",
+            b"\"a\"b",
+            br#""a\n""#,
+            b"\xff",
+            "schl\u{fc}ssel".as_bytes(),
+            &long,
         ];
         for key in bad {
-            assert_eq!(parse(key), Err(InvalidKey), "{:?}", String::from_utf8_lossy(key));
+            assert_eq!(
+                parse(key),
+                Err(InvalidKey),
+                "{:?}",
+                String::from_utf8_lossy(key)
+            );
         }
     }
 }

@@ -77,7 +77,10 @@ pub(crate) async fn run(store: Store, sync: SyncGate, mut queue: mpsc::Receiver<
                 }
             }
             Ok(Err(error)) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "keys could not be looked up");
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "keys could not be looked up"
+                );
                 give_up(timely);
             }
             Err(_) => {
@@ -114,8 +117,11 @@ async fn read(store: &Store, batch: &[LookUp]) -> Result<Found, StoreError> {
         .collect();
     early.sort();
     early.dedup();
-    let skus =
-        if early.is_empty() { BTreeMap::new() } else { skus::find_many(store, &early).await? };
+    let skus = if early.is_empty() {
+        BTreeMap::new()
+    } else {
+        skus::find_many(store, &early).await?
+    };
     Ok(Found { keys, orders, skus })
 }
 
@@ -132,9 +138,11 @@ fn answer(one: LookUp, found: &mut Found, sync: &SyncGate) {
             Placed::Replayed(Arc::new(order))
         }
         Some(accept_batch::Verdict::KeyReused) => Placed::KeyReused,
-        Some(accept_batch::Verdict::Rejected { code, .. }) => {
-            Placed::Refused(Refused { code, sku: None, opens_at: None })
-        }
+        Some(accept_batch::Verdict::Rejected { code, .. }) => Placed::Refused(Refused {
+            code,
+            sku: None,
+            opens_at: None,
+        }),
         Some(_) => Placed::Unavailable,
         None => match verdict {
             Verdict::OtherHold => Placed::InFlight,
@@ -154,12 +162,20 @@ fn refused(asked: &Asked, code: Code, skus: &BTreeMap<Sku, SkuRow>) -> Refused {
             .filter_map(|row| row.opens_at.map(|opens_at| (opens_at, &row.sku)))
             .max();
         if let Some((opens_at, sku)) = first {
-            return Refused { code, sku: Some(sku.clone()), opens_at: Some(opens_at) };
+            return Refused {
+                code,
+                sku: Some(sku.clone()),
+                opens_at: Some(opens_at),
+            };
         }
     }
     let sku = match lines.as_slice() {
         [line] => Some(line.sku.clone()),
         _ => None,
     };
-    Refused { code, sku, opens_at: None }
+    Refused {
+        code,
+        sku,
+        opens_at: None,
+    }
 }

@@ -107,16 +107,25 @@ impl Refused {
 
 impl From<Refusal> for Refused {
     fn from(refusal: Refusal) -> Self {
-        let of = |code, sku| Self { code, sku: Some(sku), opens_at: None };
+        let of = |code, sku| Self {
+            code,
+            sku: Some(sku),
+            opens_at: None,
+        };
         match refusal {
             Refusal::SoldOut { sku } => of(Code::SoldOut, sku),
             Refusal::PurchaseLimit { sku } => of(Code::PurchaseLimit, sku),
-            Refusal::NotOpen { sku, opens_at } => {
-                Self { opens_at, ..of(Code::SaleNotOpen, sku) }
-            }
+            Refusal::NotOpen { sku, opens_at } => Self {
+                opens_at,
+                ..of(Code::SaleNotOpen, sku)
+            },
             Refusal::SaleOver { sku } => of(Code::SaleOver, sku),
             Refusal::UnknownSku { sku } => of(Code::UnknownSku, sku),
-            Refusal::Total => Self { code: Code::Invalid, sku: None, opens_at: None },
+            Refusal::Total => Self {
+                code: Code::Invalid,
+                sku: None,
+                opens_at: None,
+            },
         }
     }
 }
@@ -196,16 +205,14 @@ impl PlaceOrders {
             default_ttl,
             tasks,
         };
-        Self { inner: Arc::new(inner) }
+        Self {
+            inner: Arc::new(inner),
+        }
     }
 
     /// Hands a request to the stages and waits for its answer. The wait is bounded: a stage that
     /// hangs has an unknown outcome.
-    pub(crate) async fn place(
-        &self,
-        request: OrderRequest,
-        traceparent: Option<String>,
-    ) -> Placed {
+    pub(crate) async fn place(&self, request: OrderRequest, traceparent: Option<String>) -> Placed {
         let Some(answered) = self.submit(request, traceparent) else {
             metrics::counter!("reservations_total", "outcome" => "unavailable").increment(1);
             return Placed::Unavailable;

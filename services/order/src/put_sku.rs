@@ -60,7 +60,11 @@ pub(crate) async fn put(
     };
     let done = rerun::until_known(|| transact(store.clone(), wanted.clone())).await?;
     let Some(row) = skus::get(store, sku).await? else {
-        return Err(StoreError::Mismatch { doing: "read a SKU back", expected: 1, found: 0 });
+        return Err(StoreError::Mismatch {
+            doing: "read a SKU back",
+            expected: 1,
+            found: 0,
+        });
     };
     catalogue.learn_one(
         sku,

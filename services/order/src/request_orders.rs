@@ -105,7 +105,10 @@ impl Handler for RequestOrders {
                     hold_id,
                     fingerprint,
                     order_id: OrderId::generate(),
-                    buyer: Buyer { shop: self.shop.clone(), customer: draft.customer_id },
+                    buyer: Buyer {
+                        shop: self.shop.clone(),
+                        customer: draft.customer_id,
+                    },
                     lines: draft.lines,
                     payment_method: draft.payment_method,
                 };
@@ -122,7 +125,11 @@ impl Handler for RequestOrders {
                 (Sha256::digest(data).into(), Err(shorten(&all.join("; "))))
             }
         };
-        Ok(Some(Requested { hold_id, fingerprint, wanted }))
+        Ok(Some(Requested {
+            hold_id,
+            fingerprint,
+            wanted,
+        }))
     }
 
     async fn prepare(&self, events: &[Inbound<Requested>]) -> Result<Prepared, HandleError> {
@@ -132,7 +139,10 @@ impl Handler for RequestOrders {
         drop(conn);
         let mut asked = HashSet::new();
         let mut shards: BTreeMap<Shard, Vec<Hold>> = BTreeMap::new();
-        for request in events.iter().filter_map(|event| event.event.wanted.as_ref().ok()) {
+        for request in events
+            .iter()
+            .filter_map(|event| event.event.wanted.as_ref().ok())
+        {
             if known.contains_key(&request.hold_id) || !asked.insert(request.hold_id) {
                 continue;
             }
@@ -170,7 +180,10 @@ impl Handler for RequestOrders {
 
     async fn after_commit(&self, events: &[Inbound<Requested>]) {
         // Whatever the gate believes of these holds, it is told what PostgreSQL says.
-        for request in events.iter().filter_map(|event| event.event.wanted.as_ref().ok()) {
+        for request in events
+            .iter()
+            .filter_map(|event| event.event.wanted.as_ref().ok())
+        {
             self.sync.later(request);
         }
     }
@@ -194,9 +207,15 @@ impl RequestOrders {
             return Ok(Vec::new());
         }
         let batch = Batch {
-            requests: to_decide.iter().map(|(_, request)| (*request).clone()).collect(),
+            requests: to_decide
+                .iter()
+                .map(|(_, request)| (*request).clone())
+                .collect(),
             deadlines: vec![NEVER; to_decide.len()],
-            traceparents: to_decide.iter().map(|(event, _)| event.traceparent.clone()).collect(),
+            traceparents: to_decide
+                .iter()
+                .map(|(event, _)| event.traceparent.clone())
+                .collect(),
             by_kafka: true,
         };
         let decided = accept_batch::decide(tx, &batch, &self.catalogue).await?;
@@ -250,8 +269,18 @@ fn split<'a>(
                     [line] => Some(line.sku.clone()),
                     _ => None,
                 };
-                let detail = Refused { code, sku, opens_at: None }.detail();
-                refused.push(Refusal { event, code, detail, store: true });
+                let detail = Refused {
+                    code,
+                    sku,
+                    opens_at: None,
+                }
+                .detail();
+                refused.push(Refusal {
+                    event,
+                    code,
+                    detail,
+                    store: true,
+                });
             }
             (Err(detail), _) => refused.push(Refusal {
                 event,
@@ -282,10 +311,15 @@ async fn take_keys<'a>(
             deadline: NEVER,
         })
         .collect();
-    let mine: HashSet<HoldId> =
-        idempotency::claim(tx, &claims, true).await?.into_iter().collect();
-    let others: Vec<HoldId> =
-        claims.iter().map(|claim| claim.hold_id).filter(|hold| !mine.contains(hold)).collect();
+    let mine: HashSet<HoldId> = idempotency::claim(tx, &claims, true)
+        .await?
+        .into_iter()
+        .collect();
+    let others: Vec<HoldId> = claims
+        .iter()
+        .map(|claim| claim.hold_id)
+        .filter(|hold| !mine.contains(hold))
+        .collect();
     let mut before = if others.is_empty() {
         HashMap::new()
     } else {
@@ -311,9 +345,12 @@ fn repeated(event: &Inbound<Requested>, row: KeyRow) -> Option<Refusal<'_>> {
     match row.answer {
         // Its ORDER_RESERVED went out with the order.
         Answer::Accepted(_) => None,
-        Answer::Rejected { code, detail } => {
-            Some(Refusal { event, code, detail, store: false })
-        }
+        Answer::Rejected { code, detail } => Some(Refusal {
+            event,
+            code,
+            detail,
+            store: false,
+        }),
     }
 }
 
@@ -330,18 +367,29 @@ fn refusal(event: &Inbound<Requested>, verdict: Verdict) -> Option<Refusal<'_>> 
     metrics::counter!("order_requests_total", "outcome" => outcome).increment(1);
     match verdict {
         Verdict::Accepted(_) | Verdict::Before(_) => None,
-        Verdict::Rejected { code, detail } => {
-            Some(Refusal { event, code, detail, store: false })
-        }
+        Verdict::Rejected { code, detail } => Some(Refusal {
+            event,
+            code,
+            detail,
+            store: false,
+        }),
         Verdict::KeyReused => Some(key_reused(event)),
         Verdict::Refused(refusal) => {
             let refused = Refused::from(refusal);
             let detail = refused.detail();
-            Some(Refusal { event, code: refused.code, detail, store: true })
+            Some(Refusal {
+                event,
+                code: refused.code,
+                detail,
+                store: true,
+            })
         }
         Verdict::Late => {
             // Only a key whose order has been removed by hand.
-            tracing::warn!(event.id = event.event_id, "a request's key stands for no order");
+            tracing::warn!(
+                event.id = event.event_id,
+                "a request's key stands for no order"
+            );
             None
         }
     }
@@ -349,7 +397,12 @@ fn refusal(event: &Inbound<Requested>, verdict: Verdict) -> Option<Refusal<'_>> 
 
 fn key_reused(event: &Inbound<Requested>) -> Refusal<'_> {
     let detail = "the same source and id were used with another body".to_owned();
-    Refusal { event, code: Code::KeyReused, detail, store: false }
+    Refusal {
+        event,
+        code: Code::KeyReused,
+        detail,
+        store: false,
+    }
 }
 
 /// Stores what is new, and answers all.
@@ -360,7 +413,13 @@ async fn write(tx: &mut Tx, refusals: Vec<Refusal<'_>>) -> Result<(), HandleErro
     let new: Vec<(HoldId, Code, String)> = refusals
         .iter()
         .filter(|refusal| refusal.store)
-        .map(|refusal| (refusal.event.event.hold_id, refusal.code, refusal.detail.clone()))
+        .map(|refusal| {
+            (
+                refusal.event.event.hold_id,
+                refusal.code,
+                refusal.detail.clone(),
+            )
+        })
         .collect();
     if !new.is_empty() {
         idempotency::reject(tx, &new).await?;

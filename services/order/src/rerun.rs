@@ -38,7 +38,11 @@ where
         };
         unknown |= error.is_unknown_outcome();
         if !(unknown || error.must_rerun()) || clock::monotonic() + PAUSE >= until {
-            return Err(if unknown { StoreError::no_answer() } else { error });
+            return Err(if unknown {
+                StoreError::no_answer()
+            } else {
+                error
+            });
         }
         tokio::time::sleep(PAUSE).await;
     }

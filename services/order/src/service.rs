@@ -58,6 +58,9 @@ const BEAT_EVERY: Duration = Duration::from_secs(1);
 /// What is left of the grace when the requests in flight are done.
 const FLUSH_WITHIN: Duration = Duration::from_secs(4);
 
+/// How long connections may take to close.
+const CLOSE_WITHIN: Duration = Duration::from_millis(500);
+
 /// The connections of the process.
 struct Servers {
     /// For requests that a buyer waits for.
@@ -107,8 +110,11 @@ pub async fn run(mut config: Config, shutdown: Shutdown) -> Result<(), RunError>
     if !own.finished(FLUSH_WITHIN).await {
         tracing::warn!("some work was cut off at the end; the sweep does it");
     }
-    servers.api.close().await;
-    servers.background.close().await;
+    // A connection whose server has fallen silent would be waited for without end.
+    let closed = async { tokio::join!(servers.api.close(), servers.background.close()) };
+    if tokio::time::timeout(CLOSE_WITHIN, closed).await.is_err() {
+        tracing::warn!("some connections to postgresql were left open at the end");
+    }
     consumed
 }
 
@@ -131,7 +137,11 @@ fn connect(config: &Config) -> Result<Servers, RunError> {
     match (api, background, gate) {
         (Ok(api), Ok(background), Ok(gate)) => {
             found.into_result()?;
-            Ok(Servers { api, background, gate })
+            Ok(Servers {
+                api,
+                background,
+                gate,
+            })
         }
         (api, _, gate) => {
             if let Err(error) = api {
@@ -261,7 +271,10 @@ async fn consume(
                 store::heartbeats::beat(&mut conn, ConsumerName::Order.as_str()).await
             };
             if let Err(error) = beaten.await {
-                tracing::debug!(error = &error as &dyn std::error::Error, "no sign of life left");
+                tracing::debug!(
+                    error = &error as &dyn std::error::Error,
+                    "no sign of life left"
+                );
             }
         }
     });
@@ -279,4 +292,27 @@ async fn consume(
     messaging::consumer::run(handler, consumer, store, ops.clone(), own.clone())
         .await
         .map_err(RunError::Consumer)
+}
+
+/// The app with addresses at which nothing listens: for tests of the edge.
+#[cfg(test)]
+pub(crate) fn app_without_servers(own: &Shutdown) -> App {
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Flags {
+        #[command(flatten)]
+        config: Config,
+    }
+    let config = Flags::parse_from([
+        "order",
+        "--database-url=postgres://nobody@127.0.0.1:1/none",
+        "--redis-url=redis://127.0.0.1:1",
+        "--kafka-brokers=127.0.0.1:1",
+        "--api-key=development-shop-key",
+        "--operator-key=development-operator-key",
+    ])
+    .config;
+    let servers = connect(&config).unwrap();
+    assemble(&config, &servers, &PgClock::new(), 600, own).0
 }

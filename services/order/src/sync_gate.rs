@@ -66,12 +66,14 @@ impl SyncGate {
 
     /// Syncs a hold and its SKUs before the caller answers, for a bounded time.
     pub(crate) async fn hold_now(&self, hold: Hold) {
-        self.within(sync(&self.store, &self.gate, &[hold], BTreeSet::new())).await;
+        self.within(sync(&self.store, &self.gate, &[hold], BTreeSet::new()))
+            .await;
     }
 
     /// Tells the gate about a SKU before the caller answers, for a bounded time.
     pub(crate) async fn sku_now(&self, sku: Sku) {
-        self.within(sync(&self.store, &self.gate, &[], BTreeSet::from([sku]))).await;
+        self.within(sync(&self.store, &self.gate, &[], BTreeSet::from([sku])))
+            .await;
     }
 
     async fn within(&self, work: impl Future<Output = ()>) {
@@ -87,18 +89,28 @@ async fn sync(store: &Store, gate: &Gate, holds: &[Hold], mut skus: BTreeSet<Sku
         metrics::counter!("gate_syncs_dropped_total").increment(1);
         return;
     }
-    skus.extend(holds.iter().flat_map(|hold| hold.lines.iter().map(|line| line.sku.clone())));
+    skus.extend(
+        holds
+            .iter()
+            .flat_map(|hold| hold.lines.iter().map(|line| line.sku.clone())),
+    );
     let skus: Vec<Sku> = skus.into_iter().collect();
     let work = match read(store, holds, &skus).await {
         Ok(work) => work,
         Err(error) => {
-            tracing::warn!(error = &error as &dyn std::error::Error, "holds could not be read to sync");
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "holds could not be read to sync"
+            );
             return;
         }
     };
     for (shard, (views, registers)) in work {
         if let Err(error) = gate.sync(shard, &views, &registers).await {
-            tracing::debug!(error = &error as &dyn std::error::Error, "a gate was not synced");
+            tracing::debug!(
+                error = &error as &dyn std::error::Error,
+                "a gate was not synced"
+            );
             metrics::counter!("gate_syncs_failed_total").increment(1);
         }
     }
@@ -130,7 +142,10 @@ async fn read(store: &Store, holds: &[Hold], skus: &[Sku]) -> Result<Work, Store
             None => {
                 let shard = hold.lines.first().and_then(|line| shards.get(&line.sku));
                 if let Some(shard) = shard {
-                    let view = HoldView { hold: hold.clone(), state: HoldState::Released };
+                    let view = HoldView {
+                        hold: hold.clone(),
+                        state: HoldState::Released,
+                    };
                     work.entry(*shard).or_default().0.push(view);
                 }
             }

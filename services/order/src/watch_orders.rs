@@ -35,7 +35,10 @@ impl WatchOrders {
     pub(crate) fn start(store: Store, tasks: &Shutdown) -> Self {
         let (queue, waiting) = mpsc::channel(QUEUE_MAX);
         tasks.spawn(run(store, waiting));
-        Self { queue, tasks: tasks.clone() }
+        Self {
+            queue,
+            tasks: tasks.clone(),
+        }
     }
 
     /// The order once it has ended; `None` when it has not by then, too many wait, or this process
@@ -54,7 +57,9 @@ async fn run(store: Store, mut queue: mpsc::Receiver<Waiter>) {
     let mut waiting: HashMap<OrderId, Vec<oneshot::Sender<Order>>> = HashMap::new();
     loop {
         if waiting.is_empty() {
-            let Some(first) = queue.recv().await else { return };
+            let Some(first) = queue.recv().await else {
+                return;
+            };
             waiting.entry(first.id).or_default().push(first.ended);
         }
         while let Ok(more) = queue.try_recv() {

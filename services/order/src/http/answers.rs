@@ -24,7 +24,10 @@ pub(crate) struct MoneyBody {
 
 impl From<contracts::Money> for MoneyBody {
     fn from(money: contracts::Money) -> Self {
-        Self { amount_minor: money.amount_minor, currency: money.currency.to_string() }
+        Self {
+            amount_minor: money.amount_minor,
+            currency: money.currency.to_string(),
+        }
     }
 }
 
@@ -55,7 +58,10 @@ pub(crate) struct OrderBody<'a> {
     #[schema(value_type = String, format = Uuid)]
     order_id: contracts::OrderId,
     /// RESERVED, CONFIRMED, CANCELED or EXPIRED
-    #[schema(pattern = "^(RESERVED|CONFIRMED|CANCELED|EXPIRED)$", example = "RESERVED")]
+    #[schema(
+        pattern = "^(RESERVED|CONFIRMED|CANCELED|EXPIRED)$",
+        example = "RESERVED"
+    )]
     status: &'static str,
     /// 1, and one more with each change
     #[schema(minimum = 1)]
@@ -227,14 +233,17 @@ pub(crate) fn json<T: Serialize>(status: StatusCode, body: &T) -> Response {
     let body = serde_json::to_vec(body).unwrap_or_default();
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = status;
-    response
-        .headers_mut()
-        .insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response.headers_mut().insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/json"),
+    );
     response
 }
 
 /// Marks an answer as a replay.
 pub(crate) fn replayed(mut response: Response) -> Response {
-    response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
+    response
+        .headers_mut()
+        .insert(REPLAYED, HeaderValue::from_static("true"));
     response
 }

@@ -54,9 +54,14 @@ impl Keys {
 
     fn authenticate(&self, parts: &Parts) -> Result<Role, Problem> {
         let header = parts.headers.get(header::AUTHORIZATION);
-        let key = header.map(axum::http::HeaderValue::as_bytes).and_then(bearer);
+        let key = header
+            .map(axum::http::HeaderValue::as_bytes)
+            .and_then(bearer);
         key.and_then(|key| self.role(key)).cloned().ok_or_else(|| {
-            Problem::new(Code::Unauthorized, "send a known key as Authorization: Bearer KEY")
+            Problem::new(
+                Code::Unauthorized,
+                "send a known key as Authorization: Bearer KEY",
+            )
         })
     }
 }
@@ -64,7 +69,10 @@ impl Keys {
 /// The token after the scheme, whose name is case-insensitive.
 fn bearer(header: &[u8]) -> Option<&[u8]> {
     let (scheme, token) = header.split_at_checked(7)?;
-    scheme.eq_ignore_ascii_case(b"Bearer ").then(|| token.trim_ascii()).filter(|t| !t.is_empty())
+    scheme
+        .eq_ignore_ascii_case(b"Bearer ")
+        .then(|| token.trim_ascii())
+        .filter(|t| !t.is_empty())
 }
 
 /// Anyone with a known key.
@@ -111,7 +119,10 @@ impl FromRequestParts<Arc<App>> for OperatorCaller {
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Problem> {
         match app.keys.authenticate(parts)? {
             Role::Operator => Ok(Self),
-            Role::Shop(_) => Err(Problem::new(Code::Forbidden, "only an operator may do this")),
+            Role::Shop(_) => Err(Problem::new(
+                Code::Forbidden,
+                "only an operator may do this",
+            )),
         }
     }
 }
@@ -123,20 +134,33 @@ mod tests {
     #[test]
     fn only_known_keys_have_a_role() {
         let shop = Shop::parse("shop").unwrap();
-        let keys = Keys::new(shop.clone(), &"one".to_owned().into(), &"two".to_owned().into());
+        let keys = Keys::new(
+            shop.clone(),
+            &"one".to_owned().into(),
+            &"two".to_owned().into(),
+        );
         let ask = |header: Option<&str>| {
             let mut request = axum::http::Request::new(());
             if let Some(header) = header {
-                request.headers_mut().insert(header::AUTHORIZATION, header.parse().unwrap());
+                request
+                    .headers_mut()
+                    .insert(header::AUTHORIZATION, header.parse().unwrap());
             }
             keys.authenticate(&request.into_parts().0).ok()
         };
         assert_eq!(ask(Some("Bearer one")), Some(Role::Shop(shop.clone())));
         assert_eq!(ask(Some("bearer  one ")), Some(Role::Shop(shop)));
         assert_eq!(ask(Some("Bearer two")), Some(Role::Operator));
-        for bad in
-            ["", "Bearer", "Bearer ", "Bearer on", "Bearer onee", "Basic one", "one", "Bearer one two"]
-        {
+        for bad in [
+            "",
+            "Bearer",
+            "Bearer ",
+            "Bearer on",
+            "Bearer onee",
+            "Basic one",
+            "one",
+            "Bearer one two",
+        ] {
             assert_eq!(ask(Some(bad)), None, "{bad:?}");
         }
         assert_eq!(ask(None), None);

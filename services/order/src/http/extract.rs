@@ -29,13 +29,14 @@ impl FromRequestParts<Arc<App>> for IdempotencyKey {
     type Rejection = Problem;
     async fn from_request_parts(parts: &mut Parts, _: &Arc<App>) -> Result<Self, Problem> {
         let mut given = parts.headers.get_all("idempotency-key").iter();
-        let required =
-            || Problem::new(Code::IdempotencyKeyRequired, key::InvalidKey.to_string());
+        let required = || Problem::new(Code::IdempotencyKeyRequired, key::InvalidKey.to_string());
         let header = given.next().ok_or_else(required)?;
         if given.next().is_some() {
             return Err(required());
         }
-        key::parse(header.as_bytes()).map(Self).map_err(|_| required())
+        key::parse(header.as_bytes())
+            .map(Self)
+            .map_err(|_| required())
     }
 }
 
@@ -52,8 +53,12 @@ impl<const MAX: usize> FromRequest<Arc<App>> for JsonBytes<MAX> {
                 "send Content-Type: application/json",
             ));
         }
-        let too_large =
-            || Problem::new(Code::TooLarge, format!("the body is larger than {MAX} bytes"));
+        let too_large = || {
+            Problem::new(
+                Code::TooLarge,
+                format!("the body is larger than {MAX} bytes"),
+            )
+        };
         let announced = request.headers().get(header::CONTENT_LENGTH);
         let announced = announced.and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
         if announced.is_some_and(|length| length > MAX as u64) {
@@ -63,7 +68,10 @@ impl<const MAX: usize> FromRequest<Arc<App>> for JsonBytes<MAX> {
             Ok(Ok(bytes)) => Ok(Self(bytes)),
             Ok(Err(error)) if is_length_limit(&error) => Err(too_large()),
             Ok(Err(_)) => Err(Problem::new(Code::Malformed, "the body could not be read")),
-            Err(_) => Err(Problem::new(Code::Malformed, "the body took longer than 5 s")),
+            Err(_) => Err(Problem::new(
+                Code::Malformed,
+                "the body took longer than 5 s",
+            )),
         }
     }
 }
@@ -78,7 +86,9 @@ fn claims_json(headers: &HeaderMap) -> bool {
         return false;
     };
     let mut parts = value.split(';').map(str::trim);
-    parts.next().is_some_and(|media| media.eq_ignore_ascii_case("application/json"))
+    parts
+        .next()
+        .is_some_and(|media| media.eq_ignore_ascii_case("application/json"))
         && parts.all(|parameter| match parameter.split_once('=') {
             Some((name, charset)) if name.eq_ignore_ascii_case("charset") => {
                 charset.trim_matches('"').eq_ignore_ascii_case("utf-8")
@@ -149,10 +159,21 @@ mod tests {
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_str(value).unwrap());
             claims_json(&headers)
         };
-        for good in ["application/json", "Application/JSON; charset=UTF-8", "application/json;charset=\"utf-8\""] {
+        for good in [
+            "application/json",
+            "Application/JSON; charset=UTF-8",
+            "application/json;charset=\"utf-8\"",
+        ] {
             assert!(claims(good), "{good}");
         }
-        for bad in ["text/plain", "application/json; charset=latin1", "application/jsonx", "", "application/xml", "application/problem+json"] {
+        for bad in [
+            "text/plain",
+            "application/json; charset=latin1",
+            "application/jsonx",
+            "",
+            "application/xml",
+            "application/problem+json",
+        ] {
             assert!(!claims(bad), "{bad}");
         }
         assert!(!claims_json(&HeaderMap::new()));

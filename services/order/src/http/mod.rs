@@ -8,6 +8,8 @@ pub(crate) mod problem;
 mod schema;
 pub(crate) mod serve;
 mod skus;
+#[cfg(test)]
+mod tests;
 mod trace;
 
 use std::sync::Arc;
@@ -28,8 +30,7 @@ pub(crate) use auth::Keys;
 use problem::Problem;
 
 use crate::{
-    catalogue::Catalogue, place_orders::PlaceOrders, sync_gate::SyncGate,
-    watch_orders::WatchOrders,
+    catalogue::Catalogue, place_orders::PlaceOrders, sync_gate::SyncGate, watch_orders::WatchOrders,
 };
 
 /// What the handlers work with.
@@ -96,15 +97,20 @@ pub(crate) fn router(app: Arc<App>, ops: &Ops) -> Router {
         .method_not_allowed_fallback(async || {
             Problem::new(Code::MethodNotAllowed, "this path does not know the method")
         })
-        .layer(CatchPanicLayer::custom(|_: Box<dyn std::any::Any + Send>| {
-            tracing::error!("a handler panicked");
-            Problem::internal().into_response()
-        }))
+        .layer(CatchPanicLayer::custom(
+            |_: Box<dyn std::any::Any + Send>| {
+                tracing::error!("a handler panicked");
+                Problem::internal().into_response()
+            },
+        ))
         .layer(middleware::from_fn(trace::edge))
 }
 
 async fn asyncapi() -> impl IntoResponse {
-    ([(header::CONTENT_TYPE, "application/yaml")], include_str!("../../../../docs/asyncapi.yaml"))
+    (
+        [(header::CONTENT_TYPE, "application/yaml")],
+        include_str!("../../../../docs/asyncapi.yaml"),
+    )
 }
 
 impl From<StoreError> for Problem {

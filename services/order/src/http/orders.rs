@@ -16,9 +16,7 @@ use super::{
     App,
     answers::{OrderBody, OrderList, StepBody, Timeline, json, replayed},
     auth::{Caller, ShopCaller},
-    extract::{
-        BODY_MAX, IdempotencyKey, JsonBytes, ORDER_BODY_MAX, OrderPath, Pairs,
-    },
+    extract::{BODY_MAX, IdempotencyKey, JsonBytes, ORDER_BODY_MAX, OrderPath, Pairs},
     problem::{Problem, ProblemBody},
     schema, trace,
 };
@@ -74,7 +72,10 @@ pub(super) async fn place(
         hold_id: HoldId::derive(shop.as_str(), ROUTE, &key),
         fingerprint: draft.fingerprint(),
         order_id: OrderId::generate(),
-        buyer: Buyer { shop, customer: draft.customer_id },
+        buyer: Buyer {
+            shop,
+            customer: draft.customer_id,
+        },
         lines: draft.lines,
         payment_method: draft.payment_method,
     };
@@ -82,9 +83,10 @@ pub(super) async fn place(
     match app.place.place(request, traceparent).await {
         Placed::Accepted(order) => created(&order),
         Placed::Replayed(order) => created(&order.as_of_version_1()).map(replayed),
-        Placed::KeyReused => {
-            Err(Problem::new(Code::KeyReused, "the key was used with another body"))
-        }
+        Placed::KeyReused => Err(Problem::new(
+            Code::KeyReused,
+            "the key was used with another body",
+        )),
         Placed::InFlight => Err(Problem::new(
             Code::RequestInFlight,
             "a request with this key is being decided at this moment",
@@ -113,7 +115,9 @@ fn refusal(app: &App, refused: &Refused) -> Problem {
         (Code::SaleNotOpen, Some(opens_at)) => {
             let now = app.clock.now().unwrap_or_else(clock::now);
             let seconds = (opens_at - now).num_seconds().saturating_add(1);
-            problem.opens_at(opens_at).retry_after(u64::try_from(seconds).unwrap_or(1))
+            problem
+                .opens_at(opens_at)
+                .retry_after(u64::try_from(seconds).unwrap_or(1))
         }
         (Code::SaleNotOpen, None) => problem.retry_after(1),
         _ => problem,
@@ -162,7 +166,9 @@ pub(super) async fn read(
     let order = match ended {
         Some(order) => order,
         // It may have been extended or ended a moment ago.
-        None => orders::get(&app.store, id, caller.sees()).await?.unwrap_or(order),
+        None => orders::get(&app.store, id, caller.sees())
+            .await?
+            .unwrap_or(order),
     };
     Ok(json(StatusCode::OK, &OrderBody::from(&order)))
 }
@@ -202,9 +208,13 @@ pub(super) async fn list(
                 })?);
             }
             "limit" => {
-                limit = value.parse().ok().filter(|n| (1..=LIMIT_MAX).contains(n)).ok_or_else(
-                    || Problem::invalid("limit", format!("must be from 1 to {LIMIT_MAX}")),
-                )?;
+                limit = value
+                    .parse()
+                    .ok()
+                    .filter(|n| (1..=LIMIT_MAX).contains(n))
+                    .ok_or_else(|| {
+                        Problem::invalid("limit", format!("must be from 1 to {LIMIT_MAX}"))
+                    })?;
             }
             "starting_after" => {
                 after = Some(
@@ -216,8 +226,15 @@ pub(super) async fn list(
             _ => return Err(Problem::invalid(name, "is not known")),
         }
     }
-    let page =
-        orders::list(&app.store, caller.sees(), customer.as_ref(), status, limit, after).await?;
+    let page = orders::list(
+        &app.store,
+        caller.sees(),
+        customer.as_ref(),
+        status,
+        limit,
+        after,
+    )
+    .await?;
     let list = OrderList {
         data: page.orders.iter().map(OrderBody::from).collect(),
         has_more: page.has_more,
@@ -283,6 +300,8 @@ pub(super) async fn read_timeline(
         return Err(Problem::not_found());
     }
     let steps = timeline::of_order(&app.store, id).await?;
-    let timeline = Timeline { data: steps.iter().map(StepBody::from).collect() };
+    let timeline = Timeline {
+        data: steps.iter().map(StepBody::from).collect(),
+    };
     Ok(json(StatusCode::OK, &timeline))
 }

@@ -78,13 +78,19 @@ impl Problem {
     }
 
     pub(crate) fn not_found() -> Self {
-        Self::new(Code::NotFound, "there is no such thing here, or it is not yours")
+        Self::new(
+            Code::NotFound,
+            "there is no such thing here, or it is not yours",
+        )
     }
 
     /// A server behind is away, or a queue is full: nothing was taken.
     pub(crate) fn unavailable() -> Self {
-        Self::new(Code::Unavailable, "not possible at this moment; nothing was taken")
-            .retry_after(1)
+        Self::new(
+            Code::Unavailable,
+            "not possible at this moment; nothing was taken",
+        )
+        .retry_after(1)
     }
 
     /// Nobody knows whether the request was carried out.
@@ -103,7 +109,10 @@ impl Problem {
     }
 
     pub(crate) fn invalid(field: impl Into<String>, detail: impl Into<Cow<'static, str>>) -> Self {
-        Self::invalid_fields(vec![FieldError { field: field.into(), detail: detail.into() }])
+        Self::invalid_fields(vec![FieldError {
+            field: field.into(),
+            detail: detail.into(),
+        }])
     }
 
     fn invalid_fields(errors: Vec<FieldError>) -> Self {
@@ -247,7 +256,11 @@ mod tests {
             assert_eq!(body["retryable"], code.retryable());
             assert_eq!(body["detail"], "why");
             assert_eq!(body["trace_id"], "0af7651916cd43dd8448eb211c80319c");
-            assert!(body["title"].as_str().is_some_and(|title| !title.is_empty()));
+            assert!(
+                body["title"]
+                    .as_str()
+                    .is_some_and(|title| !title.is_empty())
+            );
             for absent in ["errors", "opens_at", "state", "outcome"] {
                 assert!(body.get(absent).is_none(), "{code}: {absent}");
             }
@@ -257,8 +270,9 @@ mod tests {
     #[tokio::test]
     async fn what_a_code_adds_is_in_body_and_headers() {
         let opens_at = chrono::DateTime::from_timestamp(1_800_000_000, 0).unwrap();
-        let problem =
-            Problem::new(Code::SaleNotOpen, "later").opens_at(opens_at).retry_after(0);
+        let problem = Problem::new(Code::SaleNotOpen, "later")
+            .opens_at(opens_at)
+            .retry_after(0);
         let (response, body) = body_of(&problem).await;
         assert_eq!(response.headers()[header::RETRY_AFTER], "1");
         assert_eq!(body["opens_at"], "2027-01-15T08:00:00Z");

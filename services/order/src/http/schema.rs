@@ -34,7 +34,11 @@ pub(super) struct PlaceOrderLine {
 #[serde(deny_unknown_fields)]
 #[expect(dead_code, reason = "for the API document")]
 pub(super) struct CancelOrder {
-    #[schema(min_length = 1, max_length = 200, example = "the buyer changed their mind")]
+    #[schema(
+        min_length = 1,
+        max_length = 200,
+        example = "the buyer changed their mind"
+    )]
     reason: String,
 }
 

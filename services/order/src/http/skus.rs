@@ -52,9 +52,10 @@ pub(super) async fn put(
     match work.await.map_err(|_| Problem::internal())?? {
         SkuPlaced::Created(row) => Ok(json(StatusCode::CREATED, &SkuBody::from(&row))),
         SkuPlaced::Updated(row) => Ok(json(StatusCode::OK, &SkuBody::from(&row))),
-        SkuPlaced::OnHandRequired => {
-            Err(Problem::invalid("on_hand", "is required when the SKU is new"))
-        }
+        SkuPlaced::OnHandRequired => Err(Problem::invalid(
+            "on_hand",
+            "is required when the SKU is new",
+        )),
     }
 }
 
@@ -73,7 +74,9 @@ pub(super) async fn read(
     SkuPath(sku): SkuPath,
 ) -> Result<Response, Problem> {
     let sku = sku.map_err(|_| Problem::not_found())?;
-    let row = skus::get(&app.store, &sku).await?.ok_or_else(Problem::not_found)?;
+    let row = skus::get(&app.store, &sku)
+        .await?
+        .ok_or_else(Problem::not_found)?;
     Ok(json(StatusCode::OK, &SkuBody::from(&row)))
 }
 
@@ -111,12 +114,14 @@ pub(super) async fn adjust(
     });
     match work.await.map_err(|_| Problem::internal())?? {
         Adjusted::Done(done) => Ok(json(StatusCode::CREATED, &AdjustmentBody::from(&done))),
-        Adjusted::Repeat(before) if before.fingerprint == fingerprint => {
-            Ok(replayed(json(StatusCode::CREATED, &AdjustmentBody::from(&before))))
-        }
-        Adjusted::Repeat(_) => {
-            Err(Problem::new(Code::KeyReused, "the key was used with another body"))
-        }
+        Adjusted::Repeat(before) if before.fingerprint == fingerprint => Ok(replayed(json(
+            StatusCode::CREATED,
+            &AdjustmentBody::from(&before),
+        ))),
+        Adjusted::Repeat(_) => Err(Problem::new(
+            Code::KeyReused,
+            "the key was used with another body",
+        )),
         Adjusted::BelowCommitted(row) => Err(Problem::new(
             Code::BelowCommitted,
             format!("{} units are held and sold", row.held + row.sold),

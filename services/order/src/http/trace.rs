@@ -20,7 +20,9 @@ pub(crate) fn traceparent(headers: &HeaderMap) -> Option<&str> {
     let (trace, span, flags) = (parts.next()?, parts.next()?, parts.next()?);
     let hex = |part: &str, length: usize| {
         part.len() == length
-            && part.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+            && part
+                .bytes()
+                .all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
     };
     let some = |part: &str| part.bytes().any(|b| b != b'0');
     let sound = version == "00"
@@ -47,9 +49,14 @@ pub(crate) async fn edge(request: Request, next: Next) -> Response {
         }
         // What a layer inside has added (Allow) stays.
         for (name, value) in response.headers() {
-            rendered.headers_mut().entry(name).or_insert_with(|| value.clone());
+            rendered
+                .headers_mut()
+                .entry(name)
+                .or_insert_with(|| value.clone());
         }
-        rendered.headers_mut().remove(axum::http::header::CONTENT_LENGTH);
+        rendered
+            .headers_mut()
+            .remove(axum::http::header::CONTENT_LENGTH);
         response = rendered;
     } else if let Some(value) = given.and_then(|text| HeaderValue::from_str(&text).ok()) {
         response.headers_mut().insert(TRACEPARENT, value);

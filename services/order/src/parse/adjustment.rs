@@ -36,7 +36,10 @@ impl AdjustmentDraft {
             });
             let reason = body.required("reason", &mut errors, fields::reason);
             body.refuse_unknown(&mut errors);
-            Some(Self { delta: delta?, reason: reason? })
+            Some(Self {
+                delta: delta?,
+                reason: reason?,
+            })
         });
         errors.finish(draft)
     }
@@ -77,7 +80,10 @@ mod tests {
         }
         assert_eq!(
             AdjustmentDraft::parse(br#"{"delta":-5,"reason":"broken"}"#).unwrap(),
-            AdjustmentDraft { delta: -5, reason: "broken".to_owned() }
+            AdjustmentDraft {
+                delta: -5,
+                reason: "broken".to_owned()
+            }
         );
     }
 }

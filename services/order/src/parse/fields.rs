@@ -13,7 +13,10 @@ pub(crate) struct Errors(Vec<FieldError>);
 
 impl Errors {
     pub(crate) fn add(&mut self, field: impl Into<String>, detail: impl Into<Detail>) {
-        self.0.push(FieldError { field: field.into(), detail: detail.into() });
+        self.0.push(FieldError {
+            field: field.into(),
+            detail: detail.into(),
+        });
     }
 
     /// The value, when nothing is wrong and it is there.
@@ -72,7 +75,9 @@ impl<'a, 'b> Fields<'a, 'b> {
             errors.add(self.path(name), "is required");
             return None;
         };
-        read(value).map_err(|detail| errors.add(self.path(name), detail)).ok()
+        read(value)
+            .map_err(|detail| errors.add(self.path(name), detail))
+            .ok()
     }
 
     /// A field that may be absent or null: `Some(None)` then.
@@ -84,9 +89,10 @@ impl<'a, 'b> Fields<'a, 'b> {
     ) -> Option<Option<T>> {
         match self.take(name) {
             None | Some(Json::Null) => Some(None),
-            Some(value) => {
-                read(value).map_err(|detail| errors.add(self.path(name), detail)).ok().map(Some)
-            }
+            Some(value) => read(value)
+                .map_err(|detail| errors.add(self.path(name), detail))
+                .ok()
+                .map(Some),
         }
     }
 
@@ -121,9 +127,11 @@ pub(crate) fn integer(value: Json<'_>, min: i64, max: i64) -> Result<i64, Detail
         Json::Integer(_) | Json::Number => {
             Err(format!("must be an integer from {min} to {max}").into())
         }
-        other => {
-            Err(format!("must be an integer from {min} to {max}, not {}", other.kind()).into())
-        }
+        other => Err(format!(
+            "must be an integer from {min} to {max}, not {}",
+            other.kind()
+        )
+        .into()),
     }
 }
 

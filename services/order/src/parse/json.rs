@@ -40,6 +40,25 @@ impl Json<'_> {
     }
 }
 
+impl Json<'_> {
+    fn into_owned<'b>(self) -> Json<'b> {
+        match self {
+            Self::Null => Json::Null,
+            Self::Bool => Json::Bool,
+            Self::Integer(number) => Json::Integer(number),
+            Self::Number => Json::Number,
+            Self::Text(text) => Json::Text(Cow::Owned(text.into_owned())),
+            Self::Array(items) => Json::Array(items.into_iter().map(Json::into_owned).collect()),
+            Self::Object(members) => Json::Object(
+                members
+                    .into_iter()
+                    .map(|(name, value)| (Cow::Owned(name.into_owned()), value.into_owned()))
+                    .collect(),
+            ),
+        }
+    }
+}
+
 /// Reads a document.
 ///
 /// # Errors
@@ -51,11 +70,51 @@ pub(crate) fn parse(body: &[u8]) -> Result<Json<'_>, BodyError> {
     // Once for the whole: the parser then borrows without checking again.
     let text = std::str::from_utf8(body)
         .map_err(|_| BodyError::Malformed("the body is not UTF-8".to_owned()))?;
-    let malformed = |error: serde_json::Error| BodyError::Malformed(error.to_string());
+    match read(text) {
+        Ok(value) => Ok(value),
+        // A number that no double holds ends the parser before it can say which field it is.
+        Err(error) if error.is_syntax() => match tamed(text) {
+            Some(tamed) => match read(&tamed) {
+                Ok(value) => Ok(value.into_owned()),
+                Err(_) => Err(BodyError::Malformed(error.to_string())),
+            },
+            None => Err(BodyError::Malformed(error.to_string())),
+        },
+        Err(error) => Err(BodyError::Malformed(error.to_string())),
+    }
+}
+
+fn read(text: &str) -> Result<Json<'_>, serde_json::Error> {
     let mut deserializer = serde_json::Deserializer::from_str(text);
-    let value = Depth(0).deserialize(&mut deserializer).map_err(malformed)?;
-    deserializer.end().map_err(malformed)?;
+    let value = Depth(0).deserialize(&mut deserializer)?;
+    deserializer.end()?;
     Ok(value)
+}
+
+/// The document with every exponent made 0; `None` when it has none. Numbers with an exponent are no
+/// integers whatever it is, so nothing that is accepted changes.
+fn tamed(text: &str) -> Option<String> {
+    let mut out = String::with_capacity(text.len());
+    let (mut in_string, mut escaped, mut in_exponent, mut changed) = (false, false, false, false);
+    let mut before = ' ';
+    for c in text.chars() {
+        if in_string {
+            in_string = escaped || c != '"';
+            escaped = !escaped && c == '\\';
+        } else {
+            in_string = c == '"';
+            in_exponent = match c {
+                'e' | 'E' => before.is_ascii_digit(),
+                '0'..='9' | '+' | '-' => in_exponent,
+                _ => false,
+            };
+        }
+        let tame = in_exponent && c.is_ascii_digit();
+        changed |= tame;
+        out.push(if tame { '0' } else { c });
+        before = c;
+    }
+    changed.then_some(out)
 }
 
 /// How deep the value to be read is.
@@ -121,10 +180,14 @@ impl<'de> Visitor<'de> for Depth {
         while let Some(name) = members.next_key_seed(Name)? {
             if out.len() >= MAX_MEMBERS {
                 members.next_value::<IgnoredAny>()?;
-                return Err(A::Error::custom(format_args!("more than {MAX_MEMBERS} members")));
+                return Err(A::Error::custom(format_args!(
+                    "more than {MAX_MEMBERS} members"
+                )));
             }
             if out.iter().any(|(known, _)| *known == name) {
-                return Err(A::Error::custom(format_args!("member {name:?} comes twice")));
+                return Err(A::Error::custom(format_args!(
+                    "member {name:?} comes twice"
+                )));
             }
             let value = members.next_value_seed(inner)?;
             out.push((name, value));

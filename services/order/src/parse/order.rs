@@ -1,8 +1,6 @@
 //! The bodies of `POST /v1/orders` and `ORDER_REQUESTED`, and of a cancellation.
 
-use contracts::{
-    CustomerId, Line, PaymentMethod, Quantity, Sku, quantity::canonical_lines,
-};
+use contracts::{CustomerId, Line, PaymentMethod, Quantity, Sku, quantity::canonical_lines};
 use sha2::{Digest, Sha256};
 
 use super::{
@@ -56,13 +54,19 @@ impl OrderDraft {
 
 fn read(value: Json<'_>, errors: &mut Errors) -> Option<OrderDraft> {
     let mut body = Fields::of(value, "body", "", errors)?;
-    let customer_id = body
-        .required("customer_id", errors, |value| fields::text(value, CustomerId::parse));
+    let customer_id = body.required("customer_id", errors, |value| {
+        fields::text(value, CustomerId::parse)
+    });
     let lines = body.nested("lines", errors, read_lines);
-    let payment_method = body
-        .required("payment_method", errors, |value| fields::text(value, PaymentMethod::parse));
+    let payment_method = body.required("payment_method", errors, |value| {
+        fields::text(value, PaymentMethod::parse)
+    });
     body.refuse_unknown(errors);
-    Some(OrderDraft { customer_id: customer_id?, lines: lines?, payment_method: payment_method? })
+    Some(OrderDraft {
+        customer_id: customer_id?,
+        lines: lines?,
+        payment_method: payment_method?,
+    })
 }
 
 fn read_lines(value: Json<'_>, errors: &mut Errors) -> Option<Vec<Line>> {
@@ -71,7 +75,10 @@ fn read_lines(value: Json<'_>, errors: &mut Errors) -> Option<Vec<Line>> {
         return None;
     };
     if !(1..=MAX_LINES).contains(&items.len()) {
-        errors.add("lines", format!("must have 1 to {MAX_LINES} lines, not {}", items.len()));
+        errors.add(
+            "lines",
+            format!("must have 1 to {MAX_LINES} lines, not {}", items.len()),
+        );
         return None;
     }
     let wanted = items.len();
@@ -98,7 +105,10 @@ fn read_line(value: Json<'_>, index: usize, errors: &mut Errors) -> Option<Line>
         Quantity::new(units).map_err(|error| error.to_string().into())
     });
     line.refuse_unknown(errors);
-    Some(Line { sku: sku?, quantity: quantity? })
+    Some(Line {
+        sku: sku?,
+        quantity: quantity?,
+    })
 }
 
 /// Reads the body of a cancellation: the reason.
@@ -137,14 +147,41 @@ mod tests {
     #[test]
     fn every_bad_quantity_names_its_field() {
         for quantity in [
-            "0", "-1", "1001", "9223372036854775807", "9223372036854775808",
-            "99999999999999999999999999", "1.0", "1.5", "1e0", "1E2", "-0", "\"1\"", "null", "true",
-            "[1]", "{}", "{\"a\":1}",
+            "0",
+            "-1",
+            "1001",
+            "9223372036854775807",
+            "9223372036854775808",
+            "99999999999999999999999999",
+            "1.0",
+            "1.5",
+            "1e0",
+            "1E2",
+            "-0",
+            "\"1\"",
+            "null",
+            "true",
+            "[1]",
+            "{}",
+            "{\"a\":1}",
+            "1e400",
+            "-1E+999",
+            "1.5e9999",
         ] {
-            assert_eq!(fields_of(&with_quantity(quantity)), ["lines[0].quantity"], "{quantity}");
+            assert_eq!(
+                fields_of(&with_quantity(quantity)),
+                ["lines[0].quantity"],
+                "{quantity}"
+            );
         }
-        for quantity in ["NaN", "Infinity", "01", "+1", "0x10", "", "1_000", "1e999"] {
-            assert_eq!(fields_of(&with_quantity(quantity)), ["malformed"], "{quantity}");
+        for quantity in [
+            "NaN", "Infinity", "01", "+1", "0x10", "", "1_000", "1e", "1e999x",
+        ] {
+            assert_eq!(
+                fields_of(&with_quantity(quantity)),
+                ["malformed"],
+                "{quantity}"
+            );
         }
         assert!(OrderDraft::parse(with_quantity("1").as_bytes()).is_ok());
         assert!(OrderDraft::parse(with_quantity("1000").as_bytes()).is_ok());
@@ -176,7 +213,13 @@ mod tests {
             ),
             (
                 r#"{"customer_id":"c","lines":[{"sku":"A"},{"quantity":1},{"sku":"a","quantity":0},7],"payment_method":"card"}"#,
-                vec!["lines[0].quantity", "lines[1].sku", "lines[2].sku", "lines[2].quantity", "lines[3]"],
+                vec![
+                    "lines[0].quantity",
+                    "lines[1].sku",
+                    "lines[2].sku",
+                    "lines[2].quantity",
+                    "lines[3]",
+                ],
             ),
             (
                 r#"{"customer_id":"c","lines":[{"sku":"A","quantity":1,"price":1}],"payment_method":"card","total":1,"coupon_id":"x"}"#,
@@ -211,8 +254,14 @@ mod tests {
         assert_eq!(fields_of(&deep), ["malformed"]);
         let very_deep = "[".repeat(15_000);
         assert_eq!(fields_of(&very_deep), ["malformed"]);
-        assert!(matches!(OrderDraft::parse(b"{\"customer_id\":\"\xff\"}"), Err(BodyError::Malformed(_))));
-        assert!(matches!(OrderDraft::parse(b"{\"customer_id\":\"\x01\"}"), Err(BodyError::Malformed(_))));
+        assert!(matches!(
+            OrderDraft::parse(b"{\"customer_id\":\"\xff\"}"),
+            Err(BodyError::Malformed(_))
+        ));
+        assert!(matches!(
+            OrderDraft::parse(b"{\"customer_id\":\"\x01\"}"),
+            Err(BodyError::Malformed(_))
+        ));
     }
 
     #[test]
@@ -237,9 +286,23 @@ mod tests {
 
     #[test]
     fn a_cancellation_needs_its_reason() {
-        assert_eq!(parse_cancellation(br#"{"reason":"changed my mind"}"#).unwrap(), "changed my mind");
-        for bad in [r#"{}"#, r#"{"reason":""}"#, r#"{"reason":"a\u0007"}"#, r#"{"reason":"x","y":1}"#] {
-            assert!(matches!(parse_cancellation(bad.as_bytes()), Err(BodyError::Invalid(_))), "{bad}");
+        assert_eq!(
+            parse_cancellation(br#"{"reason":"changed my mind"}"#).unwrap(),
+            "changed my mind"
+        );
+        for bad in [
+            r#"{}"#,
+            r#"{"reason":""}"#,
+            r#"{"reason":"a\u0007"}"#,
+            r#"{"reason":"x","y":1}"#,
+        ] {
+            assert!(
+                matches!(
+                    parse_cancellation(bad.as_bytes()),
+                    Err(BodyError::Invalid(_))
+                ),
+                "{bad}"
+            );
         }
     }
 }

@@ -85,7 +85,9 @@ fn read(value: Json<'_>, ttl_seconds: i32, errors: &mut Errors) -> Option<SkuDra
 
 fn read_price(value: Json<'_>, errors: &mut Errors) -> Option<Money> {
     let mut price = Fields::of(value, "unit_price", "unit_price.", errors)?;
-    let amount = price.required("amount_minor", errors, |v| fields::integer(v, 0, Money::MAX));
+    let amount = price.required("amount_minor", errors, |v| {
+        fields::integer(v, 0, Money::MAX)
+    });
     let currency = price.required("currency", errors, |v| fields::text(v, Currency::parse));
     price.refuse_unknown(errors);
     Money::new(amount?, currency?).ok()
@@ -125,7 +127,10 @@ mod tests {
         assert_eq!(draft.per_customer_limit, Some(2));
         assert_eq!(draft.reservation_ttl_seconds, 600);
         let short = br#"{"on_hand":0,"unit_price":{"amount_minor":0,"currency":"EUR"}}"#;
-        assert_eq!(SkuDraft::parse(short, 30).unwrap().reservation_ttl_seconds, 30);
+        assert_eq!(
+            SkuDraft::parse(short, 30).unwrap().reservation_ttl_seconds,
+            30
+        );
     }
 
     #[test]
@@ -133,18 +138,54 @@ mod tests {
         let table: [(&str, &[&str]); 13] = [
             (r#"{}"#, &["unit_price"]),
             (r#"{"unit_price":7}"#, &["unit_price"]),
-            (r#"{"unit_price":{"amount_minor":1.5,"currency":"krw","vat":1}}"#,
-             &["unit_price.amount_minor", "unit_price.currency", "unit_price.vat"]),
-            (r#"{"on_hand":-1,"unit_price":{"amount_minor":1,"currency":"KRW"}}"#, &["on_hand"]),
-            (r#"{"on_hand":1e3,"unit_price":{"amount_minor":1,"currency":"KRW"}}"#, &["on_hand"]),
-            (r#"{"on_hand":1000000000001,"unit_price":{"amount_minor":1,"currency":"KRW"}}"#, &["on_hand"]),
-            (r#"{"unit_price":{"amount_minor":9007199254740992,"currency":"KRW"}}"#, &["unit_price.amount_minor"]),
-            (r#"{"per_customer_limit":0,"unit_price":{"amount_minor":1,"currency":"KRW"}}"#, &["per_customer_limit"]),
-            (r#"{"reservation_ttl_seconds":0,"unit_price":{"amount_minor":1,"currency":"KRW"}}"#, &["reservation_ttl_seconds"]),
-            (r#"{"opens_at":"tomorrow","unit_price":{"amount_minor":1,"currency":"KRW"}}"#, &["opens_at"]),
-            (r#"{"opens_at":"2026-01-02T00:00:00Z","closes_at":"2026-01-02T00:00:00Z","unit_price":{"amount_minor":1,"currency":"KRW"}}"#, &["closes_at"]),
-            (r#"{"waiting_room":"maybe","unit_price":{"amount_minor":1,"currency":"KRW"}}"#, &["waiting_room"]),
-            (r#"{"held":1,"unit_price":{"amount_minor":1,"currency":"KRW"}}"#, &["held"]),
+            (
+                r#"{"unit_price":{"amount_minor":1.5,"currency":"krw","vat":1}}"#,
+                &[
+                    "unit_price.amount_minor",
+                    "unit_price.currency",
+                    "unit_price.vat",
+                ],
+            ),
+            (
+                r#"{"on_hand":-1,"unit_price":{"amount_minor":1,"currency":"KRW"}}"#,
+                &["on_hand"],
+            ),
+            (
+                r#"{"on_hand":1e3,"unit_price":{"amount_minor":1,"currency":"KRW"}}"#,
+                &["on_hand"],
+            ),
+            (
+                r#"{"on_hand":1000000000001,"unit_price":{"amount_minor":1,"currency":"KRW"}}"#,
+                &["on_hand"],
+            ),
+            (
+                r#"{"unit_price":{"amount_minor":9007199254740992,"currency":"KRW"}}"#,
+                &["unit_price.amount_minor"],
+            ),
+            (
+                r#"{"per_customer_limit":0,"unit_price":{"amount_minor":1,"currency":"KRW"}}"#,
+                &["per_customer_limit"],
+            ),
+            (
+                r#"{"reservation_ttl_seconds":0,"unit_price":{"amount_minor":1,"currency":"KRW"}}"#,
+                &["reservation_ttl_seconds"],
+            ),
+            (
+                r#"{"opens_at":"tomorrow","unit_price":{"amount_minor":1,"currency":"KRW"}}"#,
+                &["opens_at"],
+            ),
+            (
+                r#"{"opens_at":"2026-01-02T00:00:00Z","closes_at":"2026-01-02T00:00:00Z","unit_price":{"amount_minor":1,"currency":"KRW"}}"#,
+                &["closes_at"],
+            ),
+            (
+                r#"{"waiting_room":"maybe","unit_price":{"amount_minor":1,"currency":"KRW"}}"#,
+                &["waiting_room"],
+            ),
+            (
+                r#"{"held":1,"unit_price":{"amount_minor":1,"currency":"KRW"}}"#,
+                &["held"],
+            ),
         ];
         for (body, wanted) in table {
             let Err(BodyError::Invalid(errors)) = SkuDraft::parse(body.as_bytes(), 600) else {
