@@ -62,7 +62,8 @@ pub enum RelayError {
 /// Stands by until it may lead, leads until it loses the lease, for ever; ends at shutdown, having
 /// flushed, moved the watermark and released the lease. Every service process calls it.
 pub async fn run(config: RelayConfig, shutdown: Shutdown) {
-    metrics::gauge!("relay_is_leader").set(0.0);
+    let leads = metrics::gauge!("relay_is_leader", "instance" => config.instance.clone());
+    leads.set(0.0);
     let mut backoff = Backoff::new(STAND_BY, Duration::from_secs(5));
     let mut failing = false;
     while !shutdown.has_begun() {
@@ -70,7 +71,9 @@ pub async fn run(config: RelayConfig, shutdown: Shutdown) {
             Ok(Some(relay)) => {
                 failing = false;
                 backoff.reset();
+                leads.set(1.0);
                 lead(relay, &config.instance, &shutdown).await;
+                leads.set(0.0);
                 STAND_BY
             }
             Ok(None) => STAND_BY,
@@ -95,13 +98,11 @@ async fn lead(mut relay: Relay, instance: &str, shutdown: &Shutdown) {
         relay.low = relay.low(),
         "relay leads"
     );
-    metrics::gauge!("relay_is_leader").set(1.0);
     let mut pause = BUSY;
     while !shutdown.has_begun() {
         let step = tokio::time::timeout(STEP_MAX, relay.step()).await;
         let Ok(step) = step else {
             tracing::warn!("relay stands down: the database does not answer");
-            metrics::gauge!("relay_is_leader").set(0.0);
             return;
         };
         match step {
@@ -113,17 +114,16 @@ async fn lead(mut relay: Relay, instance: &str, shutdown: &Shutdown) {
                     error = &error as &dyn std::error::Error,
                     "relay stands down"
                 );
-                metrics::gauge!("relay_is_leader").set(0.0);
                 return;
             }
         }
         tokio::select! {
-            () = relay.reported() => {}
+            // else acknowledgements wait for the next step: a step is a question to the database
+            () = relay.reported(), if relay.is_held_up() => {}
             () = wait(pause, shutdown) => {}
         }
     }
     relay.stand_down().await;
-    metrics::gauge!("relay_is_leader").set(0.0);
     tracing::info!(relay.instance = instance, "relay stood down for shutdown");
 }
 

@@ -181,6 +181,11 @@ impl Relay {
         })
     }
 
+    /// Whether rows wait for records to be acknowledged before they may be handed over.
+    pub(super) fn is_held_up(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
     /// Returns when something may be collected; for ever when nothing is under way.
     pub(super) async fn reported(&mut self) {
         if self.early.is_none() {

@@ -93,10 +93,17 @@ async fn a_transient_failure_is_waited_out_and_is_never_a_dead_letter() {
     world
         .produce(&producer, 0, "waits", br#"{"wish":"transient"}"#)
         .await;
-    let running = world.consume(Recorder::default());
+    // were it unclassified, it would be a dead letter at its second failure
+    let running = world.consume_with(Recorder::default(), world.store.clone(), |config| {
+        config.unclassified = Unclassified {
+            attempts: 2,
+            over: Duration::ZERO,
+        };
+    });
+    world.produce(&producer, 0, "beside", b"{}").await;
     wait_for("all offsets are stored", async || world.lag().await == 0).await;
     running.stop().await;
-    assert_eq!((world.effects(), world.distinct_effects()), (11, 11));
+    assert_eq!((world.effects(), world.distinct_effects()), (12, 12));
     assert_eq!(world.dead_letters(), 0);
     world.end().await;
 }
@@ -288,5 +295,30 @@ async fn a_database_that_is_away_delays_and_loses_nothing() {
         ),
         (201, 201, 0)
     );
+    world.end().await;
+}
+
+#[tokio::test]
+async fn a_consumer_that_waits_for_a_dependency_gives_no_life_sign_so_that_expiry_waits_too() {
+    let world = World::new().await;
+    let producer = Producer::new(&world.brokers).unwrap();
+    let handler = Recorder::default();
+    let running = world.consume(handler.clone());
+    let silent = || {
+        world.number(
+            "select coalesce(extract(epoch from clock_timestamp() - max(at)), -1)::int
+             from heartbeats where name = 'stock'",
+        )
+    };
+    wait_for("a life sign", async || silent() >= 0).await;
+    world
+        .produce(&producer, 0, "waits", br#"{"wish":"away"}"#)
+        .await;
+    wait_for("silence", async || silent() >= 4).await;
+    handler.healed.store(true, Ordering::Relaxed);
+    wait_for("a life sign again", async || silent() <= 1).await;
+    wait_for("all offsets are stored", async || world.lag().await == 0).await;
+    running.stop().await;
+    assert_eq!((world.effects(), world.dead_letters()), (1, 0));
     world.end().await;
 }

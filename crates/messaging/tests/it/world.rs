@@ -317,6 +317,8 @@ pub(crate) enum Wish {
     Panic,
     /// Fails this many times for want of a dependency.
     Transient(usize),
+    /// Fails for want of a dependency until it is healed.
+    Away,
 }
 
 /// A handler whose effect is one outbox row per event, with the event's id as key.
@@ -327,7 +329,7 @@ pub(crate) struct Recorder {
     failures: Arc<Mutex<HashMap<String, usize>>>,
     /// The events of each call of `handle` that succeeded.
     pub(crate) batches: Arc<Mutex<Vec<usize>>>,
-    /// Unclassified failures end when it is set.
+    /// Failures end when it is set.
     pub(crate) healed: Arc<std::sync::atomic::AtomicBool>,
 }
 
@@ -353,6 +355,7 @@ impl Handler for Recorder {
                 Some("permanent") => Wish::Permanent,
                 Some("unclassified") => Wish::Unclassified,
                 Some("panic") => Wish::Panic,
+                Some("away") => Wish::Away,
                 Some("transient") => Wish::Transient(2),
                 _ => Wish::Effect,
             },
@@ -385,6 +388,8 @@ impl Handler for Recorder {
         for (index, inbound) in events.iter().enumerate() {
             match inbound.event {
                 Wish::Effect => {}
+                Wish::Away if self.healed.load(Ordering::Relaxed) => {}
+                Wish::Away => return Err(HandleError::transient("the gate is away")),
                 Wish::Aside => asides.push(Aside {
                     index,
                     reason: "speaks of nothing".to_owned(),
