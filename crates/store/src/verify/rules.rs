@@ -286,7 +286,8 @@ pub(super) const ALL: &[Rule] = &[
         "0 unexplained",
         "select format('dead letter %s: %s (%s)', id, class, reason)
          from dead_letters
-         where class in ('transient', 'connection', 'timeout', 'deadlock', 'serialization', 'oom')
+         where class not in ('malformed', 'unknown-version', 'contract', 'unknown-subject',
+                             'conflict', 'unclassified')
          order by id",
     ),
 ];
