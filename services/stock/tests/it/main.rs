@@ -1,5 +1,9 @@
 //! The stock service on a real PostgreSQL and a real Redis. Each test has its own database and key
 //! prefix; the handler is called as the consumer runner calls it. Fails when a server is missing.
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that can't go on should say where"
+)]
 
 mod expiry;
 mod gate;
