@@ -62,17 +62,27 @@ async fn code(edge: &Router, request: Request<Body>) -> (u16, String) {
     )
 }
 
-#[tokio::test]
-async fn every_bad_request_is_a_problem_of_its_own() {
-    let edge = edge();
-    let post =
-        |path: &str, key: &str, body: &str| request(Method::POST, path, key, body.to_owned());
-    let put = |path: &str, key: &str, body: &str| request(Method::PUT, path, key, body.to_owned());
-    let get = |path: &str| request(Method::GET, path, SHOP, "");
-    let id = "/v1/orders/01a228d5-f57a-76d9-a51a-9270c61ce354";
+type Case = (Request<Body>, u16, &'static str);
+
+const ID: &str = "/v1/orders/01a228d5-f57a-76d9-a51a-9270c61ce354";
+
+fn post(path: &str, key: &str, body: &str) -> Request<Body> {
+    request(Method::POST, path, key, body.to_owned())
+}
+
+fn put(path: &str, key: &str, body: &str) -> Request<Body> {
+    request(Method::PUT, path, key, body.to_owned())
+}
+
+fn get(path: &str) -> Request<Body> {
+    request(Method::GET, path, SHOP, "")
+}
+
+fn bad_orders() -> Vec<Case> {
     let huge = " ".repeat(20_000);
     let deep = "[".repeat(10_000);
-    let table = [
+    let cancel = format!("{ID}/cancel");
+    vec![
         (post("/v1/orders", "", ORDER), 401, "unauthorized"),
         (
             post("/v1/orders", "Bearer nobody", ORDER),
@@ -86,68 +96,78 @@ async fn every_bad_request_is_a_problem_of_its_own() {
         (post("/v1/orders", SHOP, "null"), 422, "invalid"),
         (post("/v1/orders", SHOP, "{}"), 422, "invalid"),
         (post("/v1/orders", SHOP, &huge), 413, "too-large"),
-        (put("/v1/skus/A", SHOP, SKU), 403, "forbidden"),
-        (put("/v1/skus/a", OPERATOR, SKU), 422, "invalid"),
-        (put("/v1/skus/A", OPERATOR, "{}"), 422, "invalid"),
-        (put("/v1/skus/A", OPERATOR, &huge), 413, "too-large"),
-        (
-            post(
-                "/v1/skus/A/adjustments",
-                SHOP,
-                r#"{"delta":1,"reason":"x"}"#,
-            ),
-            403,
-            "forbidden",
-        ),
-        (
-            post(
-                "/v1/skus/A/adjustments",
-                OPERATOR,
-                r#"{"delta":0,"reason":"x"}"#,
-            ),
-            422,
-            "invalid",
-        ),
-        (
-            post(
-                "/v1/skus/a/adjustments",
-                OPERATOR,
-                r#"{"delta":1,"reason":"x"}"#,
-            ),
-            422,
-            "unknown-sku",
-        ),
-        (post(&format!("{id}/cancel"), SHOP, ""), 400, "malformed"),
-        (post(&format!("{id}/cancel"), SHOP, "{}"), 422, "invalid"),
+        (post(&cancel, SHOP, ""), 400, "malformed"),
+        (post(&cancel, SHOP, "{}"), 422, "invalid"),
         (
             post("/v1/orders/7/cancel", SHOP, r#"{"reason":"x"}"#),
             404,
             "not-found",
         ),
+    ]
+}
+
+fn bad_skus() -> Vec<Case> {
+    let huge = " ".repeat(2_000);
+    let adjust = r#"{"delta":1,"reason":"x"}"#;
+    let nothing = r#"{"delta":0,"reason":"x"}"#;
+    vec![
+        (put("/v1/skus/A", SHOP, SKU), 403, "forbidden"),
+        (put("/v1/skus/a", OPERATOR, SKU), 422, "invalid"),
+        (put("/v1/skus/A", OPERATOR, "{}"), 422, "invalid"),
+        (put("/v1/skus/A", OPERATOR, &huge), 413, "too-large"),
+        (
+            post("/v1/skus/A/adjustments", SHOP, adjust),
+            403,
+            "forbidden",
+        ),
+        (
+            post("/v1/skus/A/adjustments", OPERATOR, nothing),
+            422,
+            "invalid",
+        ),
+        (
+            post("/v1/skus/a/adjustments", OPERATOR, adjust),
+            422,
+            "unknown-sku",
+        ),
+        (get("/v1/skus/a"), 404, "not-found"),
+        (
+            request(Method::PATCH, "/v1/skus/A", OPERATOR, ""),
+            405,
+            "method-not-allowed",
+        ),
+    ]
+}
+
+fn bad_reads() -> Vec<Case> {
+    vec![
         (get("/v1/orders/7"), 404, "not-found"),
         (get("/v1/orders/%ff"), 404, "not-found"),
-        (get(&format!("{id}?wait=31")), 422, "invalid"),
-        (get(&format!("{id}?wait=-1")), 422, "invalid"),
-        (get(&format!("{id}?wait=1&wait=2")), 422, "invalid"),
-        (get(&format!("{id}?color=red")), 422, "invalid"),
+        (get(&format!("{ID}?wait=31")), 422, "invalid"),
+        (get(&format!("{ID}?wait=-1")), 422, "invalid"),
+        (get(&format!("{ID}?wait=1&wait=2")), 422, "invalid"),
+        (get(&format!("{ID}?color=red")), 422, "invalid"),
         (get("/v1/orders?limit=101"), 422, "invalid"),
         (get("/v1/orders?status=LOST"), 422, "invalid"),
         (get("/v1/orders?customer_id=%00"), 422, "invalid"),
         (get("/v1/orders?starting_after=7"), 422, "invalid"),
-        (get("/v1/skus/a"), 404, "not-found"),
         (get("/v2"), 404, "not-found"),
         (
             request(Method::DELETE, "/v1/orders", SHOP, ""),
             405,
             "method-not-allowed",
         ),
-        (
-            request(Method::PATCH, "/v1/skus/A", OPERATOR, ""),
-            405,
-            "method-not-allowed",
-        ),
-    ];
-    for (request, status, slug) in table {
+    ]
+}
+
+#[tokio::test]
+async fn every_bad_request_is_a_problem_of_its_own() {
+    let edge = edge();
+    for (request, status, slug) in bad_orders()
+        .into_iter()
+        .chain(bad_skus())
+        .chain(bad_reads())
+    {
         let what = format!("{} {}", request.method(), request.uri());
         assert_eq!(
             code(&edge, request).await,
