@@ -303,7 +303,13 @@ async fn a_consumer_that_waits_for_a_dependency_gives_no_life_sign_so_that_expir
     let world = World::new().await;
     let producer = Producer::new(&world.brokers).unwrap();
     let handler = Recorder::default();
-    let running = world.consume(handler.clone());
+    // were it unclassified, it would be a dead letter at its second failure
+    let running = world.consume_with(handler.clone(), world.store.clone(), |config| {
+        config.unclassified = Unclassified {
+            attempts: 2,
+            over: Duration::ZERO,
+        };
+    });
     let silent = || {
         world.number(
             "select coalesce(extract(epoch from clock_timestamp() - max(at)), -1)::int
@@ -314,11 +320,12 @@ async fn a_consumer_that_waits_for_a_dependency_gives_no_life_sign_so_that_expir
     world
         .produce(&producer, 0, "waits", br#"{"wish":"away"}"#)
         .await;
+    world.produce(&producer, 0, "beside", b"{}").await;
     wait_for("silence", async || silent() >= 4).await;
     handler.healed.store(true, Ordering::Relaxed);
     wait_for("a life sign again", async || silent() <= 1).await;
     wait_for("all offsets are stored", async || world.lag().await == 0).await;
     running.stop().await;
-    assert_eq!((world.effects(), world.dead_letters()), (1, 0));
+    assert_eq!((world.effects(), world.dead_letters()), (2, 0));
     world.end().await;
 }
