@@ -1,5 +1,7 @@
 //! What the sweeps of the gate ask PostgreSQL: which shards there are.
 
+use std::collections::BTreeSet;
+
 use domain::Shard;
 
 use crate::{
@@ -7,7 +9,8 @@ use crate::{
     error::{Doing, Result},
 };
 
-/// All shards that have SKUs, sorted.
+/// All shards that have SKUs, and the default one, sorted: its gate is open before the first SKU
+/// comes, so that no sale begins without it.
 ///
 /// # Errors
 /// No answer.
@@ -17,5 +20,7 @@ pub async fn shards(store: &Store) -> Result<Vec<Shard>> {
         .fetch_all(&mut *conn)
         .await
         .doing("read the shards")?;
-    Ok(shards.into_iter().map(Shard).collect())
+    let shards: BTreeSet<Shard> =
+        shards.into_iter().map(Shard).chain([Shard::default()]).collect();
+    Ok(shards.into_iter().collect())
 }
