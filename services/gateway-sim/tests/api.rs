@@ -1,4 +1,8 @@
 //! The provider over real HTTP, in this process, on a port of its own.
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that can't go on should say where"
+)]
 
 use std::{sync::Arc, time::Duration};
 

@@ -8,11 +8,15 @@
 //!    Dies: nothing is written; the batch comes again.
 //! 2. COMMIT. Dies after: PENDING rows that nobody tried; when their lease is over the sweep asks
 //!    the gateway by key, finds nothing and charges or cancels ([`crate::sweep_payments`]).
-//! 3. After the commit: untried payments go to a bounded pool; when it is full, the consumer waits.
-//!    Dies: as in 2. A job that waited too long is left to the sweep, which looks at its order first.
+//! 3. After the commit: untried payments go to a bounded pool; when it is full, the consumer waits,
+//!    for seconds. Dies: as in 2. A job that waited too long is left to the sweep, which looks at
+//!    its order first.
 //! 4. The pool charges, key = `order-ID`.
 //!    Dies before or in it: as in 2; the gateway gives the first result for the same key.
 //! 5. The result is recorded ([`crate::record_results`]). Dies before: as in 4.
+//!
+//! A decline that is not final ends the payment and not the order: nobody charges a card again
+//! unasked. The order waits for its deadline, or for a payment from elsewhere.
 
 use std::collections::BTreeSet;
 
@@ -22,6 +26,7 @@ use contracts::{
 };
 use domain::deadline::MIN_LEFT_MAX;
 use messaging::{Aside, HandleError, Handler, Inbound, Rejection};
+use platform::clock;
 use store::{
     Store, StoreError, Tx, outbox,
     payments::{self, PendingPayment},
@@ -175,10 +180,11 @@ impl Handler for ChargePayments {
     }
 
     async fn after_commit(&self, events: &[Inbound<Work>]) {
+        let since = clock::monotonic();
         match self.jobs(events).await {
             Ok(jobs) => {
                 for job in jobs {
-                    self.pool.submit(job).await;
+                    self.pool.submit(job, since).await;
                 }
             }
             Err(error) => tracing::warn!(%error, "fresh payments are left to the sweep"),

@@ -8,7 +8,7 @@ use platform::{
 };
 use secrecy::{ExposeSecret, SecretString};
 
-use crate::{LEASE, http_gateway::HttpGateway};
+use crate::LEASE;
 
 /// Settings of the payment service.
 #[derive(Debug, clap::Args)]
@@ -61,10 +61,6 @@ impl Config {
         problems.check(
             self.common.environment == Environment::Production && DEFAULT_SECRETS.contains(&secret),
             "HOLDFAST_WEBHOOK_SECRET is the default that everybody knows",
-        );
-        problems.check(
-            HttpGateway::new(&self.gateway_url, self.gateway_timeout(), 1).is_err(),
-            "GATEWAY_URL is not an http address such as http://127.0.0.1:8090",
         );
         let half = LEASE / 2;
         problems.check(

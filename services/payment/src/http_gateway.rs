@@ -57,8 +57,6 @@ impl HttpGateway {
         let client = Client::builder(TokioExecutor::new())
             .pool_max_idle_per_host(connections)
             .pool_idle_timeout(Duration::from_secs(30))
-            // A request that may have been executed is never repeated behind our back.
-            .retry_canceled_requests(false)
             .build(connector);
         Ok(Self {
             client,

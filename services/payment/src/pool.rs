@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use platform::{Shutdown, clock};
+use platform::Shutdown;
 use store::{payments::PendingPayment, refund_executions::PendingRefund};
 use tokio::sync::{Semaphore, mpsc};
 
@@ -49,16 +49,20 @@ impl Pool {
         Self { queue }
     }
 
-    /// Waits for room; a job that comes after the end is dropped.
-    pub async fn submit(&self, job: Job) {
-        self.queue
-            .send(Queued {
-                job,
-                since: clock::monotonic(),
-            })
-            .await
-            .ok();
+    /// Hands in a job of work that was committed at `since`; waits for room, but not longer than a
+    /// job may wait: a gateway that hangs must not hold the consumer up. A job that finds no room,
+    /// or comes after the end, is left to the sweep.
+    pub async fn submit(&self, job: Job, since: Instant) {
+        let left = STALE.saturating_sub(since.elapsed());
+        let sent = tokio::time::timeout(left, self.queue.send(Queued { job, since })).await;
+        if sent.is_err() {
+            left_to_sweep();
+        }
     }
+}
+
+fn left_to_sweep() {
+    metrics::counter!("payment_jobs_left_to_sweep_total").increment(1);
 }
 
 async fn run<G: PaymentGateway>(
@@ -70,7 +74,7 @@ async fn run<G: PaymentGateway>(
     let permits = Arc::new(Semaphore::new(concurrency));
     while let Some(queued) = jobs.recv().await {
         if shutdown.has_begun() || queued.since.elapsed() > STALE {
-            metrics::counter!("payment_jobs_left_to_sweep_total").increment(1);
+            left_to_sweep();
             continue;
         }
         let Ok(permit) = Arc::clone(&permits).acquire_owned().await else {

@@ -23,7 +23,8 @@ async fn refused(flags: &[&str]) -> Vec<String> {
         all.extend(["--database-url", &database]);
     }
     all.extend(flags);
-    let config = Flags::try_parse_from(all).unwrap().config;
+    let mut config = Flags::try_parse_from(all).unwrap().config;
+    config.payment_listener = Some(std::net::TcpListener::bind("127.0.0.1:0").unwrap());
     match payment::run(config, Shutdown::new()).await {
         Err(RunError::Unsafe(found)) => found.problems,
         other => panic!("started: {other:?}"),
@@ -35,7 +36,7 @@ fn names(problems: &[String], name: &str) -> bool {
 }
 
 #[tokio::test]
-async fn all_that_is_unsafe_is_said_at_once_also_while_the_database_is_away() {
+async fn all_unsafe_settings_are_named_at_once_also_while_the_database_is_away() {
     let problems = refused(&[
         "--payments",
         "upstream",
