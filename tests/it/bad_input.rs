@@ -25,7 +25,7 @@ fn with(field: &str, value: &str) -> Vec<u8> {
 fn cases() -> Vec<Case> {
     let quantities = [
         "0", "-1", "-5", "1001", "2147483648", "9223372036854775807", "9223372036854775808",
-        "1.5", "1.0", "1e3", "\"2\"", "null", "true", "[1]", "{}",
+        "1e400", "1.5", "1.0", "1e3", "\"2\"", "null", "true", "[1]", "{}",
     ];
     let mut cases: Vec<Case> = quantities
         .into_iter()
@@ -37,7 +37,6 @@ fn cases() -> Vec<Case> {
     let deep = format!("{}1{}", "[".repeat(2_000), "]".repeat(2_000));
     cases.extend([
         ("NaN", line("NaN"), 400, "malformed", None),
-        ("beyond every number", line("1e400"), 400, "malformed", None),
         ("an empty body", Vec::new(), 400, "malformed", None),
         ("cut off", b"{\"customer_id\":".to_vec(), 400, "malformed", None),
         ("invalid UTF-8", b"{\"customer_id\":\"\xff\xfe\"}".to_vec(), 400, "malformed", None),
