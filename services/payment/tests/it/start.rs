@@ -2,7 +2,7 @@ use clap::Parser;
 use payment::RunError;
 use platform::Shutdown;
 
-use crate::world::admin_url;
+use crate::world::{Database, admin_url};
 
 #[derive(Parser)]
 struct Flags {
@@ -65,8 +65,7 @@ async fn all_unsafe_settings_are_named_at_once_also_while_the_database_is_away()
 
 #[tokio::test]
 async fn another_schema_is_refused() {
-    let admin = admin_url();
-    let empty = format!("{}/template1", admin.rsplit_once('/').unwrap().0);
-    let problems = refused(&["--database-url", &empty]).await;
+    let empty = Database::new();
+    let problems = refused(&["--database-url", &empty.url]).await;
     assert!(names(&problems, "schema"), "{problems:?}");
 }

@@ -20,24 +20,18 @@ use store::{Store, StoreOptions};
 use crate::gateway::FakeGateway;
 
 pub(crate) struct World {
-    admin: String,
-    database: String,
-    url: String,
     pub(crate) store: Store,
     pub(crate) gateway: Arc<FakeGateway>,
     pub(crate) recorder: Recorder,
     desk: Desk<FakeGateway>,
     handler: ChargePayments,
     shutdown: Shutdown,
+    database: Database,
 }
 
 impl Drop for World {
     fn drop(&mut self) {
         self.shutdown.begin();
-        psql(
-            &self.admin,
-            &format!("drop database {} with (force)", self.database),
-        );
     }
 }
 
@@ -69,12 +63,39 @@ pub(crate) fn admin_url() -> String {
     std::env::var("DATABASE_URL").expect("DATABASE_URL must name a PostgreSQL server")
 }
 
+/// An empty database that goes when this is dropped.
+pub(crate) struct Database {
+    admin: String,
+    name: String,
+    pub(crate) url: String,
+}
+
+impl Database {
+    pub(crate) fn new() -> Self {
+        let admin = admin_url();
+        let name = format!("h_payment_{}", contracts::ids::generate().simple());
+        psql(
+            &admin,
+            &format!("create database {name} template template0"),
+        );
+        let url = format!("{}/{name}", admin.rsplit_once('/').unwrap().0);
+        Self { admin, name, url }
+    }
+}
+
+impl Drop for Database {
+    fn drop(&mut self) {
+        psql(
+            &self.admin,
+            &format!("drop database {} with (force)", self.name),
+        );
+    }
+}
+
 impl World {
     pub(crate) async fn new() -> Self {
-        let admin = admin_url();
-        let database = format!("h_payment_{}", contracts::ids::generate().simple());
-        psql(&admin, &format!("create database {database}"));
-        let url = format!("{}/{database}", admin.rsplit_once('/').unwrap().0);
+        let database = Database::new();
+        let url = database.url.clone();
         store::migrate(&url).await.unwrap();
         let store = Store::connect(&StoreOptions::background(&url, "payment test")).unwrap();
         let gateway = Arc::new(FakeGateway::default());
@@ -84,20 +105,18 @@ impl World {
         let pool = Pool::start(desk.clone(), 8, &shutdown);
         let handler = ChargePayments::new(store.clone(), pool);
         Self {
-            admin,
-            database,
-            url,
             store,
             gateway,
             recorder,
             desk,
             handler,
             shutdown,
+            database,
         }
     }
 
     pub(crate) fn sql(&self, statement: &str) -> String {
-        psql(&self.url, statement)
+        psql(&self.database.url, statement)
     }
 
     /// An order of 1,000 won with a minute of its ten left to run.
