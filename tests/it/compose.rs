@@ -353,10 +353,8 @@ fn postgres_runs_with_the_settings_of_the_native_one() {
         .collect();
     assert_eq!(given, settings::POSTGRES);
     let environment = variables(&service);
-    assert_eq!(
-        environment["POSTGRES_INITDB_ARGS"],
-        settings::POSTGRES_INITDB.join(" ")
-    );
+    let initdb = [settings::POSTGRES_INITDB, &[settings::POSTGRES_AUTH]].concat();
+    assert_eq!(environment["POSTGRES_INITDB_ARGS"], initdb.join(" "));
     assert_eq!(environment["POSTGRES_DB"], settings::DATABASE);
 }
 
