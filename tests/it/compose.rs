@@ -1,7 +1,10 @@
 //! Holds `docker-compose.yml` to the binary where no engine can run it: every command, variable,
 //! port and health check in it is known, and the native stack starts the same programs with the
 //! same settings.
-#![expect(clippy::unwrap_used, reason = "a test that can't go on should say where")]
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that can't go on should say where"
+)]
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,5 +1,8 @@
 //! `holdfast up`, `down` and `doctor` as a person runs them, with real servers.
-#![expect(clippy::unwrap_used, reason = "a test that can't go on should say where")]
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that can't go on should say where"
+)]
 
 use std::{
     path::Path,
