@@ -10,8 +10,11 @@ use tests::{Options, World, api};
 const ORDERS: usize = 60;
 
 async fn world() -> World {
-    let world =
-        World::with(Options { proxy_order_database: true, ..Options::default() }).await;
+    let world = World::with(Options {
+        proxy_order_database: true,
+        ..Options::default()
+    })
+    .await;
     world.operator().put_sku("COMMIT", 1_000, &json!({})).await;
     world
 }
@@ -33,7 +36,10 @@ async fn place_under(world: &World, fault: impl Fn()) -> usize {
         let mut answer = shop.place(&key, &body).await;
         while answer.status == 503 {
             unknown += 1;
-            assert!(unknown < ORDERS / 3 / 2, "hardly any unknown outcome is resolved");
+            assert!(
+                unknown < ORDERS / 3 / 2,
+                "hardly any unknown outcome is resolved"
+            );
             answer = shop.place(&key, &body).await;
         }
         orders.insert(api::accepted(&answer));
@@ -42,11 +48,16 @@ async fn place_under(world: &World, fault: impl Fn()) -> usize {
 }
 
 async fn verify(world: World, orders: usize) {
-    let Some(proxy) = &world.proxy else { panic!("no proxy") };
+    let Some(proxy) = &world.proxy else {
+        panic!("no proxy")
+    };
     let bit = proxy.commits().bit.load(Ordering::SeqCst);
     assert!(bit >= ORDERS as u64 / 3, "only {bit} faults bit");
     assert_eq!(orders, ORDERS);
-    assert_eq!(world.count("select count(*) from orders").await, ORDERS as i64);
+    assert_eq!(
+        world.count("select count(*) from orders").await,
+        ORDERS as i64
+    );
     world.settled().await;
     let stock = world.operator().get("/v1/skus/COMMIT").await;
     assert_eq!(stock["sold"], ORDERS, "{stock}");
@@ -56,7 +67,9 @@ async fn verify(world: World, orders: usize) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_commit_whose_reply_is_lost_is_answered_with_its_order() {
     let world = world().await;
-    let Some(proxy) = &world.proxy else { panic!("no proxy") };
+    let Some(proxy) = &world.proxy else {
+        panic!("no proxy")
+    };
     let orders = place_under(&world, || {
         proxy.commits().swallow_reply.fetch_add(1, Ordering::SeqCst);
     })
@@ -67,7 +80,9 @@ async fn a_commit_whose_reply_is_lost_is_answered_with_its_order() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_commit_that_never_arrived_is_run_again() {
     let world = world().await;
-    let Some(proxy) = &world.proxy else { panic!("no proxy") };
+    let Some(proxy) = &world.proxy else {
+        panic!("no proxy")
+    };
     let orders = place_under(&world, || {
         proxy.commits().drop_request.fetch_add(1, Ordering::SeqCst);
     })
@@ -78,11 +93,17 @@ async fn a_commit_that_never_arrived_is_run_again() {
 #[tokio::test(flavor = "multi_thread")]
 async fn batches_whose_commits_are_lost_either_way_leave_one_order_per_key() {
     let world = world().await;
-    let Some(proxy) = &world.proxy else { panic!("no proxy") };
+    let Some(proxy) = &world.proxy else {
+        panic!("no proxy")
+    };
     let shop = world.shop();
     for round in 0..6 {
         let faults = proxy.commits();
-        let fault = if round % 2 == 0 { &faults.swallow_reply } else { &faults.drop_request };
+        let fault = if round % 2 == 0 {
+            &faults.swallow_reply
+        } else {
+            &faults.drop_request
+        };
         fault.store(1, Ordering::SeqCst);
         let answers = join_all((0..50).map(|number| {
             let shop = shop.clone();

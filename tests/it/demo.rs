@@ -13,7 +13,11 @@ fn holdfast() -> PathBuf {
     path.pop();
     path.pop();
     path.push("holdfast");
-    assert!(path.exists(), "{} is not built: cargo build --workspace --bins", path.display());
+    assert!(
+        path.exists(),
+        "{} is not built: cargo build --workspace --bins",
+        path.display()
+    );
     path
 }
 
@@ -21,7 +25,13 @@ fn holdfast() -> PathBuf {
 async fn the_demo_ends_clean_and_leaves_no_process_behind() {
     let dir = tests::world::private_dir("demo").join("state");
     let output = Command::new(holdfast())
-        .args(["demo", "--requests=2000", "--stock=200", "--clients=50", "--ttl-seconds=5"])
+        .args([
+            "demo",
+            "--requests=2000",
+            "--stock=200",
+            "--clients=50",
+            "--ttl-seconds=5",
+        ])
         .arg("--state-dir")
         .arg(&dir)
         .env_remove("DATABASE_URL")
@@ -45,7 +55,9 @@ async fn the_demo_ends_clean_and_leaves_no_process_behind() {
 
 /// Command lines of processes that name the state directory.
 fn processes_in(dir: &std::path::Path) -> Vec<String> {
-    let Ok(processes) = std::fs::read_dir("/proc") else { panic!("no /proc") };
+    let Ok(processes) = std::fs::read_dir("/proc") else {
+        panic!("no /proc")
+    };
     let name = dir.to_string_lossy().into_owned();
     processes
         .flatten()

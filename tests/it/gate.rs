@@ -14,7 +14,9 @@ fn hold(name: &str, sku: &str, units: i64) -> Hold {
     let (Ok(sku), Ok(quantity)) = (Sku::parse(sku), Quantity::new(units)) else {
         panic!("{sku} {units}")
     };
-    let (Ok(shop), Ok(customer)) = ("shop".parse(), "ghost".parse()) else { panic!("names") };
+    let (Ok(shop), Ok(customer)) = ("shop".parse(), "ghost".parse()) else {
+        panic!("names")
+    };
     Hold {
         hold_id: HoldId::derive("test", "ghost", name),
         buyer: Buyer { shop, customer },
@@ -25,7 +27,10 @@ fn hold(name: &str, sku: &str, units: i64) -> Hold {
 async fn held_at_gate(gate: &Gate, sku: &str) -> i64 {
     match gate.snapshot(Shard(0)).await {
         Ok(snapshot) => {
-            let row = snapshot.gates.into_iter().find(|(known, _)| known.as_str() == sku);
+            let row = snapshot
+                .gates
+                .into_iter()
+                .find(|(known, _)| known.as_str() == sku);
             row.map_or(-1, |(_, row)| row.held)
         }
         Err(error) => panic!("{error}"),
@@ -40,7 +45,9 @@ async fn a_hold_whose_owner_died_is_given_back_within_seven_seconds() {
     // The owner reserved at the gate and died before its transaction.
     let now = platform::clock::now().timestamp_millis();
     wait_for("the orphan's hold", || async {
-        let outcomes = gate.reserve(Shard(0), now, &[hold("dead", "ORPHAN", 1)]).await;
+        let outcomes = gate
+            .reserve(Shard(0), now, &[hold("dead", "ORPHAN", 1)])
+            .await;
         (outcomes == [reservations::ReserveOutcome::Ok]).then_some(())
     })
     .await;
@@ -59,10 +66,18 @@ async fn a_hold_whose_owner_died_is_given_back_within_seven_seconds() {
 async fn a_lost_sync_is_healed_by_the_sweep() {
     // Without a stock service nothing settles; the test settles in PostgreSQL alone, as a process
     // does that dies before its sync, and then lets the sweep run.
-    let mut world =
-        World::with(Options { without_payment: true, ..Options::default() }).await;
+    let mut world = World::with(Options {
+        without_payment: true,
+        ..Options::default()
+    })
+    .await;
     world.operator().put_sku("LOST", 3, &json!({})).await;
-    let order = api::accepted(&world.shop().place("lost", &api::order("c", &[("LOST", 1)])).await);
+    let order = api::accepted(
+        &world
+            .shop()
+            .place("lost", &api::order("c", &[("LOST", 1)]))
+            .await,
+    );
     let gate = world.gate_client();
     wait_for("the hold at the gate", || async {
         (held_at_gate(&gate, "LOST").await == 1).then_some(())
@@ -86,7 +101,9 @@ async fn cancel_in_postgres(world: &World, order: &str) {
     use domain::{EndReason, OrderStatus};
     let cancel = async {
         let mut tx = world.store.begin().await?;
-        let Ok(id) = order.parse() else { panic!("{order}") };
+        let Ok(id) = order.parse() else {
+            panic!("{order}")
+        };
         let orders = store::orders::lock(&mut tx, &[id]).await?;
         let endings: Vec<store::orders::Ending> = orders
             .iter()
@@ -119,7 +136,10 @@ async fn flushall_between_reserve_and_settle_oversells_nothing_and_forgets_no_ke
         ..Options::default()
     })
     .await;
-    world.operator().put_sku("FLUSH", 20, &json!({ "reservation_ttl_seconds": 30 })).await;
+    world
+        .operator()
+        .put_sku("FLUSH", 20, &json!({ "reservation_ttl_seconds": 30 }))
+        .await;
     let shop = world.shop();
     let mut kept = Vec::new();
     for number in 0..10 {
@@ -134,16 +154,26 @@ async fn flushall_between_reserve_and_settle_oversells_nothing_and_forgets_no_ke
         let shop = shop.clone();
         async move {
             let body = api::order(&format!("late-{number}"), &[("FLUSH", 1)]);
-            shop.place(&format!("after-{number}"), &body).await.status.as_u16()
+            shop.place(&format!("after-{number}"), &body)
+                .await
+                .status
+                .as_u16()
         }
     }))
     .await;
     let accepted = statuses.iter().filter(|status| **status == 201).count();
     assert_eq!(accepted, 10, "{statuses:?}");
-    assert!(statuses.iter().all(|status| [201, 410].contains(status)), "{statuses:?}");
+    assert!(
+        statuses.iter().all(|status| [201, 410].contains(status)),
+        "{statuses:?}"
+    );
     for (key, body, order) in &kept {
         let again = shop.place(key, body).await;
-        assert_eq!(&api::accepted(&again), order, "an accepted key keeps its 201");
+        assert_eq!(
+            &api::accepted(&again),
+            order,
+            "an accepted key keeps its 201"
+        );
     }
     world.consistent().await;
     let mut world = world;
@@ -158,7 +188,9 @@ async fn flushall(url: &str) {
     let flush = async {
         let client = redis::Client::open(url)?;
         let mut connection = client.get_multiplexed_async_connection().await?;
-        redis::cmd("FLUSHALL").query_async::<()>(&mut connection).await
+        redis::cmd("FLUSHALL")
+            .query_async::<()>(&mut connection)
+            .await
     };
     if let Err(error) = flush.await {
         panic!("{error}");
@@ -167,9 +199,18 @@ async fn flushall(url: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn drift_planted_at_the_gate_is_repaired() {
-    let world = World::with(Options { without_payment: true, ..Options::default() }).await;
+    let world = World::with(Options {
+        without_payment: true,
+        ..Options::default()
+    })
+    .await;
     world.operator().put_sku("DRIFT", 10, &json!({})).await;
-    api::accepted(&world.shop().place("d", &api::order("c", &[("DRIFT", 2)])).await);
+    api::accepted(
+        &world
+            .shop()
+            .place("d", &api::order("c", &[("DRIFT", 2)]))
+            .await,
+    );
     let gate = world.gate_client();
     wait_for("the hold at the gate", || async {
         (held_at_gate(&gate, "DRIFT").await == 2).then_some(())
@@ -194,9 +235,11 @@ async fn drift_planted_at_the_gate_is_repaired() {
         Ok(held) => assert_eq!(held, 9, "the drift was planted where the gate is"),
         Err(error) => panic!("{error}"),
     }
-    wait_within(Duration::from_secs(30), "the drift to be repaired", || async {
-        (held_at_gate(&gate, "DRIFT").await == 2).then_some(())
-    })
+    wait_within(
+        Duration::from_secs(30),
+        "the drift to be repaired",
+        || async { (held_at_gate(&gate, "DRIFT").await == 2).then_some(()) },
+    )
     .await;
     world.consistent().await;
     world.end().await;

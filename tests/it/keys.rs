@@ -8,7 +8,11 @@ use tests::{Options, World, api};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_key_a_hundred_times_at_once_over_two_replicas_is_one_order() {
-    let world = World::with(Options { order_replicas: Some(2), ..Options::default() }).await;
+    let world = World::with(Options {
+        order_replicas: Some(2),
+        ..Options::default()
+    })
+    .await;
     world.operator().put_sku("KEY", 100, &json!({})).await;
     let shops = world.shops();
     let body = api::order("c-1", &[("KEY", 1)]);
@@ -29,7 +33,10 @@ async fn one_key_a_hundred_times_at_once_over_two_replicas_is_one_order() {
     assert_eq!(orders.len(), 1, "{orders:?}");
     let bodies: BTreeSet<&[u8]> = answers.iter().map(|answer| &answer.body[..]).collect();
     assert_eq!(bodies.len(), 1, "every answer is the same");
-    assert_eq!(answers.iter().filter(|answer| !answer.replayed()).count(), 1);
+    assert_eq!(
+        answers.iter().filter(|answer| !answer.replayed()).count(),
+        1
+    );
     assert_eq!(world.count("select count(*) from orders").await, 1);
     world.settled().await;
     assert_eq!(world.operator().get("/v1/skus/KEY").await["sold"], 1);
@@ -41,14 +48,23 @@ async fn a_key_with_another_body_is_refused_in_flight_and_afterwards() {
     let world = World::start().await;
     world.operator().put_sku("BODY", 100, &json!({})).await;
     let shop = world.shop();
-    let (one, two) = (api::order("c-1", &[("BODY", 1)]), api::order("c-1", &[("BODY", 2)]));
+    let (one, two) = (
+        api::order("c-1", &[("BODY", 1)]),
+        api::order("c-1", &[("BODY", 2)]),
+    );
     let answers = join_all((0..40).map(|number| {
         let (shop, body) = (shop.clone(), if number % 2 == 0 { &one } else { &two });
         async move { shop.place("shared", body).await }
     }))
     .await;
-    let accepted: Vec<_> = answers.iter().filter(|answer| answer.status == 201).collect();
-    let orders: BTreeSet<String> = accepted.iter().map(|answer| api::accepted(answer)).collect();
+    let accepted: Vec<_> = answers
+        .iter()
+        .filter(|answer| answer.status == 201)
+        .collect();
+    let orders: BTreeSet<String> = accepted
+        .iter()
+        .map(|answer| api::accepted(answer))
+        .collect();
     assert_eq!(orders.len(), 1, "{orders:?}");
     for answer in &answers {
         let code = answer.json()["code"].as_str().map(str::to_owned);
@@ -63,7 +79,10 @@ async fn a_key_with_another_body_is_refused_in_flight_and_afterwards() {
     let won = accepted[0].json()["lines"][0]["quantity"].as_i64();
     let other = if won == Some(1) { &two } else { &one };
     let answer = shop.place("shared", other).await;
-    assert_eq!((answer.status.as_u16(), answer.json()["code"].as_str()), (422, Some("key-reused")));
+    assert_eq!(
+        (answer.status.as_u16(), answer.json()["code"].as_str()),
+        (422, Some("key-reused"))
+    );
     world.settled().await;
     world.end().await;
 }
@@ -76,7 +95,12 @@ async fn after_sell_out_an_accepted_key_still_answers_its_201() {
     let body = api::order("c-1", &[("LAST", 1)]);
     let first = shop.place("kept", &body).await;
     let order = api::accepted(&first);
-    assert_eq!(shop.place("other", &api::order("c-2", &[("LAST", 1)])).await.status, 410);
+    assert_eq!(
+        shop.place("other", &api::order("c-2", &[("LAST", 1)]))
+            .await
+            .status,
+        410
+    );
     for _ in 0..3 {
         let again = shop.place("kept", &body).await;
         assert!(again.replayed());
@@ -100,7 +124,10 @@ async fn a_key_survives_the_restart_of_every_order_service() {
     world.order.remove(0).stop().await;
     world.start_order();
     world.ready().await;
-    assert_eq!(api::accepted(&world.shop().place("restart", &body).await), order);
+    assert_eq!(
+        api::accepted(&world.shop().place("restart", &body).await),
+        order
+    );
     assert_eq!(world.count("select count(*) from orders").await, 1);
     world.settled().await;
     world.end().await;
@@ -115,7 +142,10 @@ async fn a_refusal_stores_nothing_so_the_same_key_may_succeed_later() {
     assert_eq!(world.count("select count(*) from idempotency").await, 0);
     let more = json!({ "delta": 1, "reason": "restock" });
     let path = "/v1/skus/LATE/adjustments";
-    world.operator().send(http::Method::POST, path, Some("more"), Some(&more)).await;
+    world
+        .operator()
+        .send(http::Method::POST, path, Some("more"), Some(&more))
+        .await;
     api::accepted(&world.shop().place("patient", &body).await);
     world.settled().await;
     world.end().await;
@@ -132,7 +162,9 @@ async fn a_client_that_hangs_up_cancels_nothing_half_way() {
             let body = api::order(&format!("c-{number}"), &[("HANGUP", 1)]);
             let key = format!("hang-{number}");
             let patience = std::time::Duration::from_micros(number * 150);
-            tokio::time::timeout(patience, shop.place(&key, &body)).await.is_ok()
+            tokio::time::timeout(patience, shop.place(&key, &body))
+                .await
+                .is_ok()
         }
     }))
     .await;

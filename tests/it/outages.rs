@@ -13,8 +13,11 @@ async fn kafka_stopped_in_mid_sale_stops_no_accept_and_everything_drains() {
         Ok(kafka) => kafka,
         Err(error) => panic!("a test needs its broker: {error}"),
     };
-    let world =
-        World::with(Options { kafka_brokers: Some(kafka.url()), ..Options::default() }).await;
+    let world = World::with(Options {
+        kafka_brokers: Some(kafka.url()),
+        ..Options::default()
+    })
+    .await;
     world.operator().put_sku("OUTAGE", 200, &json!({})).await;
     let shop = world.shop();
     let place = |from: usize, to: usize| {
@@ -40,7 +43,12 @@ async fn kafka_stopped_in_mid_sale_stops_no_accept_and_everything_drains() {
     }
     place(90, 100).await;
     world.settled().await;
-    assert_eq!(world.count("select count(*) from orders where status = 'CONFIRMED'").await, 100);
+    assert_eq!(
+        world
+            .count("select count(*) from orders where status = 'CONFIRMED'")
+            .await,
+        100
+    );
     assert_eq!(world.count("select count(*) from dead_letters").await, 0);
     world.end().await;
     kafka.stop().await;
@@ -48,10 +56,15 @@ async fn kafka_stopped_in_mid_sale_stops_no_accept_and_everything_drains() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_postgres_the_answer_is_503_and_it_comes_back_by_itself() {
-    let world =
-        World::with(Options { proxy_order_database: true, ..Options::default() }).await;
+    let world = World::with(Options {
+        proxy_order_database: true,
+        ..Options::default()
+    })
+    .await;
     world.operator().put_sku("NODB", 10, &json!({})).await;
-    let Some(proxy) = &world.proxy else { panic!("no proxy") };
+    let Some(proxy) = &world.proxy else {
+        panic!("no proxy")
+    };
     let shop = world.shop();
     api::accepted(&shop.place("before", &api::order("c", &[("NODB", 1)])).await);
     proxy.refuse(true);
@@ -64,7 +77,12 @@ async fn without_postgres_the_answer_is_503_and_it_comes_back_by_itself() {
     }))
     .await;
     for answer in &answers {
-        assert_eq!(answer.status, 503, "{}", String::from_utf8_lossy(&answer.body));
+        assert_eq!(
+            answer.status,
+            503,
+            "{}",
+            String::from_utf8_lossy(&answer.body)
+        );
         assert!(answer.headers.contains_key("retry-after"));
         assert_eq!(answer.json()["retryable"], true);
     }
@@ -84,8 +102,11 @@ async fn without_redis_orders_are_accepted_and_sold_out_stays_true() {
         Ok(redis) => redis,
         Err(error) => panic!("a test needs its Redis: {error}"),
     };
-    let world =
-        World::with(Options { redis_url: Some(redis.url()), ..Options::default() }).await;
+    let world = World::with(Options {
+        redis_url: Some(redis.url()),
+        ..Options::default()
+    })
+    .await;
     world.operator().put_sku("NOREDIS", 20, &json!({})).await;
     let shop = world.shop();
     redis.kill().await;
@@ -93,7 +114,10 @@ async fn without_redis_orders_are_accepted_and_sold_out_stays_true() {
         let shop = shop.clone();
         async move {
             let body = api::order(&format!("c-{number}"), &[("NOREDIS", 1)]);
-            shop.place(&format!("n-{number}"), &body).await.status.as_u16()
+            shop.place(&format!("n-{number}"), &body)
+                .await
+                .status
+                .as_u16()
         }
     }))
     .await;

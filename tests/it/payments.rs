@@ -11,7 +11,11 @@ use tests::{Options, World, api, wait_for};
 const UPSTREAM: &str = "/upstream/payments";
 
 async fn upstream() -> World {
-    World::with(Options { upstream: true, ..Options::default() }).await
+    World::with(Options {
+        upstream: true,
+        ..Options::default()
+    })
+    .await
 }
 
 fn completed(payment: &str, order: &str, amount: i64) -> Value {
@@ -28,7 +32,13 @@ async fn pay(world: &World, order: &str, event: &str, payment: &str, amount: i64
     let data = completed(payment, order, amount);
     world
         .kafka
-        .produce(Topic::Payments, order, (UPSTREAM, event), "PAYMENT_COMPLETED", &data)
+        .produce(
+            Topic::Payments,
+            order,
+            (UPSTREAM, event),
+            "PAYMENT_COMPLETED",
+            &data,
+        )
         .await;
 }
 
@@ -41,13 +51,22 @@ async fn handled(world: &World, events: i64) {
 }
 
 async fn place(world: &World, key: &str, sku: &str) -> String {
-    api::accepted(&world.shop().place(key, &api::order("c-1", &[(sku, 1)])).await)
+    api::accepted(
+        &world
+            .shop()
+            .place(key, &api::order("c-1", &[(sku, 1)]))
+            .await,
+    )
 }
 
 async fn cancel(world: &World, order: &str) -> http::StatusCode {
     let path = format!("/v1/orders/{order}/cancel");
     let body = json!({ "reason": "changed my mind" });
-    world.shop().send(Method::POST, &path, None, Some(&body)).await.status
+    world
+        .shop()
+        .send(Method::POST, &path, None, Some(&body))
+        .await
+        .status
 }
 
 async fn refunds(world: &World) -> i64 {
@@ -67,7 +86,10 @@ async fn each_event_delivered_one_to_five_times_and_shuffled_ends_the_same() {
                                  "reason_code": "declined", "final": true });
             ("PAYMENT_FAILED", failed)
         } else {
-            ("PAYMENT_COMPLETED", completed(&format!("p-{number}"), &order, 12_900))
+            (
+                "PAYMENT_COMPLETED",
+                completed(&format!("p-{number}"), &order, 12_900),
+            )
         };
         for _ in 0..=(number % 5) {
             deliveries.push((order.clone(), format!("e-{number}"), kind, data.clone()));
@@ -76,15 +98,26 @@ async fn each_event_delivered_one_to_five_times_and_shuffled_ends_the_same() {
     }
     deliveries.shuffle(&mut rand::rng());
     for (order, event, kind, data) in &deliveries {
-        world.kafka.produce(Topic::Payments, order, (UPSTREAM, event), kind, data).await;
+        world
+            .kafka
+            .produce(Topic::Payments, order, (UPSTREAM, event), kind, data)
+            .await;
     }
     for (number, order) in orders.iter().enumerate() {
-        let end = if number % 3 == 0 { "CANCELED" } else { "CONFIRMED" };
+        let end = if number % 3 == 0 {
+            "CANCELED"
+        } else {
+            "CONFIRMED"
+        };
         assert_eq!(world.until(order, end).await["version"], 2);
     }
     world.settled().await;
     let stock = world.operator().get("/v1/skus/SHUFFLE").await;
-    assert_eq!((&stock["sold"], &stock["held"]), (&json!(40), &json!(0)), "{stock}");
+    assert_eq!(
+        (&stock["sold"], &stock["held"]),
+        (&json!(40), &json!(0)),
+        "{stock}"
+    );
     assert_eq!(refunds(&world).await, 0);
     world.end().await;
 }
@@ -95,11 +128,17 @@ async fn money_that_comes_after_expiry_is_refunded_once() {
     let short = json!({ "reservation_ttl_seconds": 1 });
     world.operator().put_sku("SHORT", 1, &short).await;
     let order = place(&world, "short", "SHORT").await;
-    assert_eq!(world.until(&order, "EXPIRED").await["reason"], "deadline-passed");
+    assert_eq!(
+        world.until(&order, "EXPIRED").await["reason"],
+        "deadline-passed"
+    );
     // The unit is resold meanwhile; the gate may follow the expiry a moment later.
     let bound = std::time::Duration::from_secs(2);
     let other = tests::wait::wait_within(bound, "the unit to come back", || async {
-        let answer = world.shop().place("resold", &api::order("c-2", &[("SHORT", 1)])).await;
+        let answer = world
+            .shop()
+            .place("resold", &api::order("c-2", &[("SHORT", 1)]))
+            .await;
         (answer.status == 201).then(|| api::accepted(&answer))
     })
     .await;
@@ -118,7 +157,11 @@ async fn money_that_comes_after_expiry_is_refunded_once() {
     assert_eq!(asked.await, 1);
     world.settled().await;
     let stock = world.operator().get("/v1/skus/SHORT").await;
-    assert_eq!((&stock["sold"], &stock["available"]), (&json!(1), &json!(0)), "{stock}");
+    assert_eq!(
+        (&stock["sold"], &stock["available"]),
+        (&json!(1), &json!(0)),
+        "{stock}"
+    );
     world.end().await;
 }
 
@@ -131,7 +174,10 @@ async fn expiry_after_the_money_changes_nothing() {
     pay(&world, &order, "e-1", "p-1", 12_900).await;
     world.until(&order, "CONFIRMED").await;
     // The deadline passes; another order expires, so expiry has looked.
-    world.operator().put_sku("WITNESS", 1, &json!({ "reservation_ttl_seconds": 4 })).await;
+    world
+        .operator()
+        .put_sku("WITNESS", 1, &json!({ "reservation_ttl_seconds": 4 }))
+        .await;
     let witness = place(&world, "witness", "WITNESS").await;
     world.until(&witness, "EXPIRED").await;
     assert_eq!(world.until(&order, "CONFIRMED").await["version"], 2);
@@ -143,12 +189,15 @@ async fn expiry_after_the_money_changes_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn expiry_and_money_fired_together_have_one_end_each_and_the_money_is_right() {
     let world = upstream().await;
-    world.operator().put_sku("RACE", 100, &json!({ "reservation_ttl_seconds": 2 })).await;
-    let orders =
-        join_all((0..80).map(|n| { let world = &world; async move {
-            place(world, &format!("race-{n}"), "RACE").await
-        }}))
+    world
+        .operator()
+        .put_sku("RACE", 100, &json!({ "reservation_ttl_seconds": 2 }))
         .await;
+    let orders = join_all((0..80).map(|n| {
+        let world = &world;
+        async move { place(world, &format!("race-{n}"), "RACE").await }
+    }))
+    .await;
     // Each is paid around its own deadline.
     join_all(orders.iter().enumerate().map(|(number, order)| {
         let world = &world;
@@ -156,7 +205,14 @@ async fn expiry_and_money_fired_together_have_one_end_each_and_the_money_is_righ
             let wait = 1_800 + 10 * (number as u64);
             let at = tokio::time::Instant::now() + std::time::Duration::from_millis(wait);
             tokio::time::sleep_until(at).await;
-            pay(world, order, &format!("e-{number}"), &format!("p-{number}"), 12_900).await;
+            pay(
+                world,
+                order,
+                &format!("e-{number}"),
+                &format!("p-{number}"),
+                12_900,
+            )
+            .await;
         }
     }))
     .await;
@@ -166,8 +222,15 @@ async fn expiry_and_money_fired_together_have_one_end_each_and_the_money_is_righ
     let confirmed = world.count(&format!("{ends}'CONFIRMED'")).await;
     let expired = world.count(&format!("{ends}'EXPIRED'")).await;
     assert_eq!(confirmed + expired, 80);
-    assert_eq!(refunds(&world).await, expired, "one refund per expired and paid order");
-    assert_eq!(world.operator().get("/v1/skus/RACE").await["sold"], confirmed);
+    assert_eq!(
+        refunds(&world).await,
+        expired,
+        "one refund per expired and paid order"
+    );
+    assert_eq!(
+        world.operator().get("/v1/skus/RACE").await["sold"],
+        confirmed
+    );
     world.end().await;
 }
 
@@ -177,10 +240,17 @@ async fn cancel_before_and_after_the_money() {
     world.operator().put_sku("CANCEL", 10, &json!({})).await;
     let first = place(&world, "cancel-first", "CANCEL").await;
     assert_eq!(cancel(&world, &first).await, 200);
-    assert_eq!(cancel(&world, &first).await, 200, "a repeat answers the same");
+    assert_eq!(
+        cancel(&world, &first).await,
+        200,
+        "a repeat answers the same"
+    );
     pay(&world, &first, "e-1", "p-1", 12_900).await;
     handled(&world, 1).await;
-    assert_eq!(world.until(&first, "CANCELED").await["reason"], "changed my mind");
+    assert_eq!(
+        world.until(&first, "CANCELED").await["reason"],
+        "changed my mind"
+    );
     assert_eq!(refunds(&world).await, 1);
 
     let second = place(&world, "paid-first", "CANCEL").await;
@@ -216,7 +286,9 @@ async fn cancel_and_money_fired_together_have_one_end_each_and_the_money_is_righ
     handled(&world, 30).await;
     world.settled().await;
     assert_eq!(
-        world.count("select count(*) from orders where status = 'CANCELED'").await,
+        world
+            .count("select count(*) from orders where status = 'CANCELED'")
+            .await,
         canceled
     );
     assert_eq!(refunds(&world).await, canceled);
@@ -252,7 +324,10 @@ async fn failing_payments_give_their_units_back_and_abandoned_ones_expire() {
         ..Options::default()
     })
     .await;
-    world.operator().put_sku("FAIL", 100, &json!({ "reservation_ttl_seconds": 3 })).await;
+    world
+        .operator()
+        .put_sku("FAIL", 100, &json!({ "reservation_ttl_seconds": 3 }))
+        .await;
     let shop = world.shop();
     join_all((0..60).map(|number| {
         let shop = shop.clone();
@@ -265,11 +340,18 @@ async fn failing_payments_give_their_units_back_and_abandoned_ones_expire() {
     world.settled().await;
     let ends = "select count(*) from orders where status = ";
     for end in ["CONFIRMED", "CANCELED", "EXPIRED"] {
-        assert!(world.count(&format!("{ends}'{end}'")).await > 0, "no order was {end}");
+        assert!(
+            world.count(&format!("{ends}'{end}'")).await > 0,
+            "no order was {end}"
+        );
     }
     let stock = world.operator().get("/v1/skus/FAIL").await;
     let confirmed = world.count(&format!("{ends}'CONFIRMED'")).await;
-    assert_eq!((&stock["sold"], &stock["held"]), (&json!(confirmed), &json!(0)), "{stock}");
+    assert_eq!(
+        (&stock["sold"], &stock["held"]),
+        (&json!(confirmed), &json!(0)),
+        "{stock}"
+    );
     world.end().await;
 }
 
@@ -291,7 +373,12 @@ async fn a_gateway_that_executes_and_does_not_answer_charges_once() {
     }))
     .await;
     world.settled().await;
-    assert_eq!(world.count("select count(*) from orders where status = 'CONFIRMED'").await, 30);
+    assert_eq!(
+        world
+            .count("select count(*) from orders where status = 'CONFIRMED'")
+            .await,
+        30
+    );
     let journal = world.gateway().get("/v1/journal").await;
     assert_eq!(journal["totals"]["captures"], 30, "{}", journal["totals"]);
     world.end().await;

@@ -24,10 +24,18 @@ fn headers<'a>(id: &'a str, changes: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_can_never_be_handled_is_dead_lettered_while_other_orders_go_on() {
-    let world = World::with(Options { upstream: true, ..Options::default() }).await;
+    let world = World::with(Options {
+        upstream: true,
+        ..Options::default()
+    })
+    .await;
     world.operator().put_sku("POISON", 10, &json!({})).await;
-    let order =
-        api::accepted(&world.shop().place("p", &api::order("c", &[("POISON", 1)])).await);
+    let order = api::accepted(
+        &world
+            .shop()
+            .place("p", &api::order("c", &[("POISON", 1)]))
+            .await,
+    );
     let unknown = contracts::OrderId::generate().to_string();
     let good = |order: &str, payment: &str| {
         json!({ "payment_id": payment, "order_id": order, "method": "card",
@@ -36,20 +44,42 @@ async fn what_can_never_be_handled_is_dead_lettered_while_other_orders_go_on() {
         .to_string()
         .into_bytes()
     };
-    let negative = good(&order, "p-neg").into_iter().map(char::from).collect::<String>();
+    let negative = good(&order, "p-neg")
+        .into_iter()
+        .map(char::from)
+        .collect::<String>();
     let negative = negative.replace("12900", "-12900").into_bytes();
     let cases: Vec<(&str, Vec<(&str, &str)>, Option<Vec<u8>>)> = vec![
-        ("garbage", headers("garbage", &[]), Some(vec![0, 159, 146, 150])),
-        ("not json", headers("not-json", &[]), Some(b"{oops".to_vec())),
+        (
+            "garbage",
+            headers("garbage", &[]),
+            Some(vec![0, 159, 146, 150]),
+        ),
+        (
+            "not json",
+            headers("not-json", &[]),
+            Some(b"{oops".to_vec()),
+        ),
         ("a tombstone", headers("tombstone", &[]), None),
         ("no headers", vec![], Some(good(&order, "p-none"))),
         (
             "an unknown major version",
-            headers("v2", &[("ce_dataschema", "urn:holdfast:schema:PAYMENT_COMPLETED:v2")]),
+            headers(
+                "v2",
+                &[("ce_dataschema", "urn:holdfast:schema:PAYMENT_COMPLETED:v2")],
+            ),
             Some(good(&order, "p-v2")),
         ),
-        ("an unknown order", headers("unknown", &[]), Some(good(&unknown, "p-unknown"))),
-        ("a negative amount", headers("negative", &[]), Some(negative)),
+        (
+            "an unknown order",
+            headers("unknown", &[]),
+            Some(good(&unknown, "p-unknown")),
+        ),
+        (
+            "a negative amount",
+            headers("negative", &[]),
+            Some(negative),
+        ),
     ];
     for (_, headers, payload) in &cases {
         world
@@ -59,10 +89,16 @@ async fn what_can_never_be_handled_is_dead_lettered_while_other_orders_go_on() {
     }
     // An unknown type is nobody's fault: skipped.
     let other = headers("other", &[("ce_type", "PAYMENT_AUTHORIZED")]);
-    world.kafka.produce_raw(Topic::Payments, Some(&order), &other, Some(b"{}")).await;
+    world
+        .kafka
+        .produce_raw(Topic::Payments, Some(&order), &other, Some(b"{}"))
+        .await;
     let right = headers("right", &[]);
     let data = good(&order, "p-1");
-    world.kafka.produce_raw(Topic::Payments, Some(&order), &right, Some(&data)).await;
+    world
+        .kafka
+        .produce_raw(Topic::Payments, Some(&order), &right, Some(&data))
+        .await;
 
     world.until(&order, "CONFIRMED").await;
     let expected = cases.len() as i64;
@@ -77,16 +113,27 @@ async fn what_can_never_be_handled_is_dead_lettered_while_other_orders_go_on() {
     .await;
     for (what, _, payload) in &cases {
         let copy = copies.iter().find(|copy| copy.payload == *payload);
-        let Some(copy) = copy else { panic!("{what}: no copy has the payload unchanged") };
-        for name in ["dlq_original_topic", "dlq_original_partition", "dlq_original_offset",
-            "dlq_group", "dlq_reason", "dlq_class", "dlq_attempts", "dlq_first_seen"]
-        {
+        let Some(copy) = copy else {
+            panic!("{what}: no copy has the payload unchanged")
+        };
+        for name in [
+            "dlq_original_topic",
+            "dlq_original_partition",
+            "dlq_original_offset",
+            "dlq_group",
+            "dlq_reason",
+            "dlq_class",
+            "dlq_attempts",
+            "dlq_first_seen",
+        ] {
             assert!(copy.header(name).is_some(), "{what}: {name} is missing");
         }
     }
     // Money for an order that does not exist goes back.
     assert_eq!(
-        world.count("select count(*) from refunds where payment_id = 'p-unknown'").await,
+        world
+            .count("select count(*) from refunds where payment_id = 'p-unknown'")
+            .await,
         1
     );
     world.settled().await;

@@ -17,7 +17,13 @@ fn request(customer: &str, sku: &str, quantity: i64) -> Value {
 async fn ask(world: &World, id: &str, data: &Value) {
     world
         .kafka
-        .produce(Topic::OrderRequests, id, (SOURCE, id), "ORDER_REQUESTED", data)
+        .produce(
+            Topic::OrderRequests,
+            id,
+            (SOURCE, id),
+            "ORDER_REQUESTED",
+            data,
+        )
         .await;
 }
 
@@ -38,13 +44,20 @@ fn data(record: &RawRecord) -> Value {
     }
 }
 
-async fn until_answered(world: &World, reserved: usize, rejected: usize) -> BTreeMap<String, Vec<Value>> {
-    wait_for(&format!("{reserved} reserved and {rejected} rejected"), || async {
-        let answers = answers(world).await;
-        let count = |kind: &str| answers.get(kind).map_or(0, Vec::len);
-        (count("ORDER_RESERVED") == reserved && count("ORDER_REJECTED") == rejected)
-            .then_some(answers)
-    })
+async fn until_answered(
+    world: &World,
+    reserved: usize,
+    rejected: usize,
+) -> BTreeMap<String, Vec<Value>> {
+    wait_for(
+        &format!("{reserved} reserved and {rejected} rejected"),
+        || async {
+            let answers = answers(world).await;
+            let count = |kind: &str| answers.get(kind).map_or(0, Vec::len);
+            (count("ORDER_RESERVED") == reserved && count("ORDER_REJECTED") == rejected)
+                .then_some(answers)
+        },
+    )
     .await
 }
 
@@ -53,34 +66,74 @@ async fn requests_by_kafka_are_answered_and_a_replay_takes_nothing() {
     let world = World::start().await;
     world.operator().put_sku("ASKED", 5, &json!({})).await;
     for number in 0..8 {
-        ask(&world, &format!("r-{number}"), &request(&format!("c-{number}"), "ASKED", 1)).await;
+        ask(
+            &world,
+            &format!("r-{number}"),
+            &request(&format!("c-{number}"), "ASKED", 1),
+        )
+        .await;
     }
     ask(&world, "r-unknown", &request("c-9", "NOWHERE", 1)).await;
     let found = until_answered(&world, 5, 4).await;
-    let codes: Vec<&str> =
-        found["ORDER_REJECTED"].iter().filter_map(|answer| answer["code"].as_str()).collect();
-    assert_eq!(codes.iter().filter(|code| **code == "sold-out").count(), 3, "{codes:?}");
-    assert_eq!(codes.iter().filter(|code| **code == "unknown-sku").count(), 1, "{codes:?}");
-    assert!(found["ORDER_REJECTED"].iter().all(|answer| answer["request_source"] == SOURCE));
+    let codes: Vec<&str> = found["ORDER_REJECTED"]
+        .iter()
+        .filter_map(|answer| answer["code"].as_str())
+        .collect();
+    assert_eq!(
+        codes.iter().filter(|code| **code == "sold-out").count(),
+        3,
+        "{codes:?}"
+    );
+    assert_eq!(
+        codes.iter().filter(|code| **code == "unknown-sku").count(),
+        1,
+        "{codes:?}"
+    );
+    assert!(
+        found["ORDER_REJECTED"]
+            .iter()
+            .all(|answer| answer["request_source"] == SOURCE)
+    );
 
     // Everything again, as if the topic were read from its start, and after the inbox was pruned.
     for _ in 0..2 {
         let more = json!({ "delta": 10, "reason": "restock" });
         let key = contracts::ids::generate().to_string();
         let path = "/v1/skus/ASKED/adjustments";
-        world.operator().send(http::Method::POST, path, Some(&key), Some(&more)).await;
+        world
+            .operator()
+            .send(http::Method::POST, path, Some(&key), Some(&more))
+            .await;
         for number in 0..8 {
-            ask(&world, &format!("r-{number}"), &request(&format!("c-{number}"), "ASKED", 1)).await;
+            ask(
+                &world,
+                &format!("r-{number}"),
+                &request(&format!("c-{number}"), "ASKED", 1),
+            )
+            .await;
         }
-        ask(&world, &format!("witness-{key}"), &request("w", "NOWHERE", 1)).await;
+        ask(
+            &world,
+            &format!("witness-{key}"),
+            &request("w", "NOWHERE", 1),
+        )
+        .await;
         wait_for("the replay to be read", || async {
-            let rejected = answers(&world).await.remove("ORDER_REJECTED").unwrap_or_default();
+            let rejected = answers(&world)
+                .await
+                .remove("ORDER_REJECTED")
+                .unwrap_or_default();
             let witness = format!("witness-{key}");
-            rejected.iter().any(|answer| answer["request_id"] == *witness).then_some(())
+            rejected
+                .iter()
+                .any(|answer| answer["request_id"] == *witness)
+                .then_some(())
         })
         .await;
         assert_eq!(world.count("select count(*) from orders").await, 5);
-        world.tamper("delete from inbox where consumer = 'order'").await;
+        world
+            .tamper("delete from inbox where consumer = 'order'")
+            .await;
     }
     world.settled().await;
     assert_eq!(world.operator().get("/v1/skus/ASKED").await["sold"], 5);
@@ -100,16 +153,28 @@ async fn a_request_that_breaks_a_rule_is_rejected_and_an_unreadable_one_set_asid
         .produce_raw(
             Topic::OrderRequests,
             Some("x"),
-            &[("ce_specversion", "1.0"), ("ce_id", "x"), ("ce_source", SOURCE),
-              ("ce_type", "ORDER_REQUESTED")],
+            &[
+                ("ce_specversion", "1.0"),
+                ("ce_id", "x"),
+                ("ce_source", SOURCE),
+                ("ce_type", "ORDER_REQUESTED"),
+            ],
             Some(b"{nope"),
         )
         .await;
     ask(&world, "good", &request("c", "RULES", 1)).await;
     let found = until_answered(&world, 1, 2).await;
-    assert!(found["ORDER_REJECTED"].iter().all(|answer| answer["code"] == "invalid"), "{found:?}");
+    assert!(
+        found["ORDER_REJECTED"]
+            .iter()
+            .all(|answer| answer["code"] == "invalid"),
+        "{found:?}"
+    );
     wait_for("the dead letter", || async {
-        (world.count("select count(*) from dead_letters where consumer = 'order'").await == 1)
+        (world
+            .count("select count(*) from dead_letters where consumer = 'order'")
+            .await
+            == 1)
             .then_some(())
     })
     .await;

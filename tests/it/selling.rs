@@ -18,7 +18,10 @@ async fn rush(world: &World, sku: &str, count: usize) -> Vec<StatusCode> {
 }
 
 fn count(statuses: &[StatusCode], wanted: u16) -> usize {
-    statuses.iter().filter(|status| status.as_u16() == wanted).count()
+    statuses
+        .iter()
+        .filter(|status| status.as_u16() == wanted)
+        .count()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -26,28 +29,52 @@ async fn two_hundred_orders_for_a_hundred_units_sell_exactly_a_hundred() {
     let world = World::start().await;
     world.operator().put_sku("RUSH", 100, &json!({})).await;
     let statuses = rush(&world, "RUSH", 200).await;
-    assert_eq!((count(&statuses, 201), count(&statuses, 410)), (100, 100), "{statuses:?}");
+    assert_eq!(
+        (count(&statuses, 201), count(&statuses, 410)),
+        (100, 100),
+        "{statuses:?}"
+    );
     world.settled().await;
     let stock = world.operator().get("/v1/skus/RUSH").await;
-    assert_eq!((&stock["available"], &stock["sold"]), (&json!(0), &json!(100)), "{stock}");
+    assert_eq!(
+        (&stock["available"], &stock["sold"]),
+        (&json!(0), &json!(100)),
+        "{stock}"
+    );
     world.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_replicas_of_the_order_service_sell_exactly_what_there_is() {
-    let world = World::with(Options { order_replicas: Some(2), ..Options::default() }).await;
+    let world = World::with(Options {
+        order_replicas: Some(2),
+        ..Options::default()
+    })
+    .await;
     world.operator().put_sku("TWO", 100, &json!({})).await;
     let statuses = rush(&world, "TWO", 200).await;
-    assert_eq!((count(&statuses, 201), count(&statuses, 410)), (100, 100), "{statuses:?}");
+    assert_eq!(
+        (count(&statuses, 201), count(&statuses, 410)),
+        (100, 100),
+        "{statuses:?}"
+    );
     world.settled().await;
     let stock = world.operator().get("/v1/skus/TWO").await;
-    assert_eq!((&stock["available"], &stock["sold"]), (&json!(0), &json!(100)), "{stock}");
+    assert_eq!(
+        (&stock["available"], &stock["sold"]),
+        (&json!(0), &json!(100)),
+        "{stock}"
+    );
     world.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn opposite_pairs_of_the_last_units_have_one_winner_and_the_loser_holds_nothing() {
-    let world = World::with(Options { order_replicas: Some(2), ..Options::default() }).await;
+    let world = World::with(Options {
+        order_replicas: Some(2),
+        ..Options::default()
+    })
+    .await;
     for round in 0..10 {
         let (a, b) = (format!("A-{round}"), format!("B-{round}"));
         world.operator().put_sku(&a, 1, &json!({})).await;
@@ -55,14 +82,21 @@ async fn opposite_pairs_of_the_last_units_have_one_winner_and_the_loser_holds_no
         let shops = world.shops();
         let orders = (0..20).map(|number| {
             let shop = shops[number % shops.len()].clone();
-            let lines: [(&str, i64); 2] =
-                if number % 2 == 0 { [(&a, 1), (&b, 1)] } else { [(&b, 1), (&a, 1)] };
+            let lines: [(&str, i64); 2] = if number % 2 == 0 {
+                [(&a, 1), (&b, 1)]
+            } else {
+                [(&b, 1), (&a, 1)]
+            };
             let body = api::order(&format!("c-{number}"), &lines);
             let key = format!("pair-{round}-{number}");
             async move { shop.place(&key, &body).await.status }
         });
         let statuses = join_all(orders).await;
-        assert_eq!((count(&statuses, 201), count(&statuses, 410)), (1, 19), "{statuses:?}");
+        assert_eq!(
+            (count(&statuses, 201), count(&statuses, 410)),
+            (1, 19),
+            "{statuses:?}"
+        );
         for sku in [&a, &b] {
             let stock = world.operator().get(&format!("/v1/skus/{sku}")).await;
             assert_eq!(stock["available"], 0, "{stock}");
@@ -110,8 +144,15 @@ async fn two_lines_of_one_sku_are_summed_before_they_are_judged() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_customer_never_has_more_than_the_limit() {
-    let world = World::with(Options { order_replicas: Some(2), ..Options::default() }).await;
-    world.operator().put_sku("LIMITED", 50, &json!({ "per_customer_limit": 2 })).await;
+    let world = World::with(Options {
+        order_replicas: Some(2),
+        ..Options::default()
+    })
+    .await;
+    world
+        .operator()
+        .put_sku("LIMITED", 50, &json!({ "per_customer_limit": 2 }))
+        .await;
     let shops = world.shops();
     let orders = (0..40).map(|number| {
         let shop = shops[number % 2].clone();
@@ -121,8 +162,15 @@ async fn one_customer_never_has_more_than_the_limit() {
         }
     });
     let statuses = join_all(orders).await;
-    assert_eq!((count(&statuses, 201), count(&statuses, 409)), (2, 38), "{statuses:?}");
-    let other = world.shop().place("other", &api::order("modest", &[("LIMITED", 2)])).await;
+    assert_eq!(
+        (count(&statuses, 201), count(&statuses, 409)),
+        (2, 38),
+        "{statuses:?}"
+    );
+    let other = world
+        .shop()
+        .place("other", &api::order("modest", &[("LIMITED", 2)]))
+        .await;
     api::accepted(&other);
     world.settled().await;
     world.end().await;
@@ -133,15 +181,26 @@ async fn a_sale_that_is_not_open_or_over_sells_nothing() {
     let world = World::start().await;
     let later = json!({ "opens_at": "2099-01-01T00:00:00Z" });
     world.operator().put_sku("LATER", 5, &later).await;
-    let over =
-        json!({ "opens_at": "2020-01-01T00:00:00Z", "closes_at": "2020-01-02T00:00:00Z" });
+    let over = json!({ "opens_at": "2020-01-01T00:00:00Z", "closes_at": "2020-01-02T00:00:00Z" });
     world.operator().put_sku("OVER", 5, &over).await;
-    let answer = world.shop().place("later", &api::order("c", &[("LATER", 1)])).await;
-    assert_eq!((answer.status.as_u16(), answer.json()["code"].as_str()), (403, Some("sale-not-open")));
+    let answer = world
+        .shop()
+        .place("later", &api::order("c", &[("LATER", 1)]))
+        .await;
+    assert_eq!(
+        (answer.status.as_u16(), answer.json()["code"].as_str()),
+        (403, Some("sale-not-open"))
+    );
     assert!(answer.headers.contains_key("retry-after"));
     assert_eq!(answer.json()["opens_at"], "2099-01-01T00:00:00Z");
-    let answer = world.shop().place("over", &api::order("c", &[("OVER", 1)])).await;
-    assert_eq!((answer.status.as_u16(), answer.json()["code"].as_str()), (410, Some("sale-over")));
+    let answer = world
+        .shop()
+        .place("over", &api::order("c", &[("OVER", 1)]))
+        .await;
+    assert_eq!(
+        (answer.status.as_u16(), answer.json()["code"].as_str()),
+        (410, Some("sale-over"))
+    );
     world.consistent().await;
     world.end().await;
 }
@@ -150,20 +209,48 @@ async fn a_sale_that_is_not_open_or_over_sells_nothing() {
 async fn a_restock_is_sold_once_and_its_repeat_adds_nothing() {
     let world = World::start().await;
     world.operator().put_sku("MORE", 1, &json!({})).await;
-    api::accepted(&world.shop().place("one", &api::order("c-1", &[("MORE", 1)])).await);
-    assert_eq!(world.shop().place("two", &api::order("c-2", &[("MORE", 1)])).await.status, 410);
+    api::accepted(
+        &world
+            .shop()
+            .place("one", &api::order("c-1", &[("MORE", 1)]))
+            .await,
+    );
+    assert_eq!(
+        world
+            .shop()
+            .place("two", &api::order("c-2", &[("MORE", 1)]))
+            .await
+            .status,
+        410
+    );
     let operator = world.operator();
     let path = "/v1/skus/MORE/adjustments";
     let body = json!({ "delta": 2, "reason": "restock" });
     for _ in 0..3 {
-        let answer = operator.send(http::Method::POST, path, Some("restock-1"), Some(&body)).await;
-        assert_eq!(answer.status, 201, "{}", String::from_utf8_lossy(&answer.body));
+        let answer = operator
+            .send(http::Method::POST, path, Some("restock-1"), Some(&body))
+            .await;
+        assert_eq!(
+            answer.status,
+            201,
+            "{}",
+            String::from_utf8_lossy(&answer.body)
+        );
     }
     let statuses = rush(&world, "MORE", 10).await;
-    assert_eq!((count(&statuses, 201), count(&statuses, 410)), (2, 8), "{statuses:?}");
+    assert_eq!(
+        (count(&statuses, 201), count(&statuses, 410)),
+        (2, 8),
+        "{statuses:?}"
+    );
     let below = json!({ "delta": -1, "reason": "broken" });
-    let answer = operator.send(http::Method::POST, path, Some("below"), Some(&below)).await;
-    assert_eq!((answer.status.as_u16(), answer.json()["code"].as_str()), (409, Some("below-committed")));
+    let answer = operator
+        .send(http::Method::POST, path, Some("below"), Some(&below))
+        .await;
+    assert_eq!(
+        (answer.status.as_u16(), answer.json()["code"].as_str()),
+        (409, Some("below-committed"))
+    );
     world.settled().await;
     world.end().await;
 }

@@ -6,8 +6,12 @@ use tests::{Options, World, api};
 async fn red_after(statement: &str) -> Vec<(String, String)> {
     let world = World::with(Options::default()).await;
     world.operator().put_sku("TAMPER", 10, &json!({})).await;
-    let order =
-        api::accepted(&world.shop().place("t", &api::order("c", &[("TAMPER", 1)])).await);
+    let order = api::accepted(
+        &world
+            .shop()
+            .place("t", &api::order("c", &[("TAMPER", 1)]))
+            .await,
+    );
     world.until(&order, "CONFIRMED").await;
     world.settled().await;
     // Nobody may repair what the test is about to break.
@@ -18,19 +22,25 @@ async fn red_after(statement: &str) -> Vec<(String, String)> {
     world.tamper(&statement.replace("$ORDER", &order)).await;
     let checks = world.checks().await;
     let red = checks.into_iter().filter(|check| !check.ok);
-    let red = red.map(|check| (check.id, check.offenders.join("; "))).collect();
+    let red = red
+        .map(|check| (check.id, check.offenders.join("; ")))
+        .collect();
     world.end().await;
     red
 }
 
 fn names(red: &[(String, String)], rule: &str, offender: &str) -> bool {
-    red.iter().any(|(id, offenders)| id == rule && offenders.contains(offender))
+    red.iter()
+        .any(|(id, offenders)| id == rule && offenders.contains(offender))
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_of_stock_changed_by_hand_is_named() {
     let red = red_after("update stock set sold = sold + 1 where sku = 'TAMPER'").await;
-    assert!(names(&red, "I2", "TAMPER") && names(&red, "I3", "TAMPER"), "{red:?}");
+    assert!(
+        names(&red, "I2", "TAMPER") && names(&red, "I3", "TAMPER"),
+        "{red:?}"
+    );
     let red = red_after("update stock set on_hand = on_hand - 1 where sku = 'TAMPER'").await;
     assert!(names(&red, "I3", "TAMPER"), "{red:?}");
 }
@@ -43,7 +53,10 @@ async fn an_order_changed_by_hand_is_named() {
     )
     .await;
     for rule in ["I2", "I4", "I5", "I8"] {
-        assert!(red.iter().any(|(id, _)| id == rule), "{rule} is not red: {red:?}");
+        assert!(
+            red.iter().any(|(id, _)| id == rule),
+            "{rule} is not red: {red:?}"
+        );
     }
 }
 

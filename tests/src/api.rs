@@ -20,7 +20,11 @@ impl Api {
     /// A caller with this key.
     #[must_use]
     pub fn new(url: &str, key: &str) -> Self {
-        Self { url: url.to_owned(), key: key.to_owned(), idle: Arc::default() }
+        Self {
+            url: url.to_owned(),
+            key: key.to_owned(),
+            idle: Arc::default(),
+        }
     }
 
     /// One request; errors are the connection's.
@@ -64,7 +68,8 @@ impl Api {
 
     /// `POST /v1/orders`.
     pub async fn place(&self, key: &str, body: &Value) -> Answer {
-        self.send(Method::POST, "/v1/orders", Some(key), Some(body)).await
+        self.send(Method::POST, "/v1/orders", Some(key), Some(body))
+            .await
     }
 
     /// `GET`, as JSON.
@@ -73,7 +78,12 @@ impl Api {
     /// The answer is not 200.
     pub async fn get(&self, path: &str) -> Value {
         let answer = self.send(Method::GET, path, None, None).await;
-        assert_eq!(answer.status, 200, "{path}: {}", String::from_utf8_lossy(&answer.body));
+        assert_eq!(
+            answer.status,
+            200,
+            "{path}: {}",
+            String::from_utf8_lossy(&answer.body)
+        );
         answer.json()
     }
 
@@ -99,15 +109,21 @@ impl Api {
         let path = format!("/v1/skus/{sku}");
         let answer = self.send(Method::PUT, &path, None, Some(&body)).await;
         let text = String::from_utf8_lossy(&answer.body).into_owned();
-        assert!(matches!(answer.status.as_u16(), 200 | 201), "{path}: {} {text}", answer.status);
+        assert!(
+            matches!(answer.status.as_u16(), 200 | 201),
+            "{path}: {} {text}",
+            answer.status
+        );
     }
 }
 
 /// The body of an order: (SKU, quantity) lines for a customer.
 #[must_use]
 pub fn order(customer: &str, lines: &[(&str, i64)]) -> Value {
-    let lines: Vec<Value> =
-        lines.iter().map(|(sku, quantity)| json!({ "sku": sku, "quantity": quantity })).collect();
+    let lines: Vec<Value> = lines
+        .iter()
+        .map(|(sku, quantity)| json!({ "sku": sku, "quantity": quantity }))
+        .collect();
     json!({ "customer_id": customer, "lines": lines, "payment_method": "card" })
 }
 

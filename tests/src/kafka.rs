@@ -15,7 +15,10 @@ impl Kafka {
     /// The topics of these names.
     #[must_use]
     pub fn new(brokers: &str, names: TopicNames) -> Self {
-        Self { brokers: brokers.to_owned(), names }
+        Self {
+            brokers: brokers.to_owned(),
+            names,
+        }
     }
 
     /// Writes an event as an upstream service would.
@@ -41,7 +44,13 @@ impl Kafka {
             (envelope::header::DATASCHEMA, schema.as_str()),
             (envelope::header::CONTENT_TYPE, envelope::CONTENT_TYPE),
         ];
-        self.produce_raw(topic, Some(key), &headers, Some(data.to_string().as_bytes())).await
+        self.produce_raw(
+            topic,
+            Some(key),
+            &headers,
+            Some(data.to_string().as_bytes()),
+        )
+        .await
     }
 
     /// Writes any record.
@@ -56,8 +65,10 @@ impl Kafka {
         payload: Option<&[u8]>,
     ) -> (i32, i64) {
         let topic = self.names.topic(topic);
-        let headers: Vec<(&str, &[u8])> =
-            headers.iter().map(|(name, value)| (*name, value.as_bytes())).collect();
+        let headers: Vec<(&str, &[u8])> = headers
+            .iter()
+            .map(|(name, value)| (*name, value.as_bytes()))
+            .collect();
         let key = key.map(str::as_bytes);
         match admin::produce(&self.brokers, &topic, key, &headers, payload).await {
             Ok(at) => at,

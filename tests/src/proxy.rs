@@ -64,7 +64,11 @@ impl Proxy {
             cut,
         });
         let accepting = tokio::spawn(accept(listener, Arc::clone(&shared)));
-        Ok(Self { shared, address, accepting })
+        Ok(Self {
+            shared,
+            address,
+            accepting,
+        })
     }
 
     /// Where it listens.
@@ -160,11 +164,15 @@ async fn connect(mut client: TcpStream, shared: &Shared) -> std::io::Result<()> 
 /// A simple query whose text is COMMIT, as sqlx sends it: `Q`, length, text, NUL.
 fn is_commit(message: &[u8]) -> bool {
     message.first() == Some(&b'Q')
-        && message.get(5..11).is_some_and(|text| text.eq_ignore_ascii_case(b"COMMIT"))
+        && message
+            .get(5..11)
+            .is_some_and(|text| text.eq_ignore_ascii_case(b"COMMIT"))
 }
 
 fn take(counter: &AtomicU64) -> bool {
     counter
-        .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1))
+        .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| {
+            left.checked_sub(1)
+        })
         .is_ok()
 }

@@ -31,7 +31,10 @@ where
         if let Some(value) = condition().await {
             return value;
         }
-        assert!(begun.elapsed() < bound, "waited {bound:?} in vain for: {what}");
+        assert!(
+            begun.elapsed() < bound,
+            "waited {bound:?} in vain for: {what}"
+        );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

@@ -176,7 +176,10 @@ async fn sql(url: &str, statement: &str) {
         Ok(conn) => conn,
         Err(error) => panic!("a test needs PostgreSQL: {error}"),
     };
-    if let Err(error) = conn.execute(sqlx::AssertSqlSafe(statement.to_owned())).await {
+    if let Err(error) = conn
+        .execute(sqlx::AssertSqlSafe(statement.to_owned()))
+        .await
+    {
         panic!("{statement}: {error}");
     }
 }
@@ -223,7 +226,11 @@ impl World {
         let unique = contracts::ids::generate().simple().to_string();
         let id = format!("{}-{number}", &unique[20..]);
         let database = format!("hf_test_{}", id.replace('-', "_"));
-        sql(&shared.database_url, &format!("create database {database} template {template}")).await;
+        sql(
+            &shared.database_url,
+            &format!("create database {database} template {template}"),
+        )
+        .await;
         let database_url = with_database(&shared.database_url, &database);
         let suffix = format!(".{id}");
         let names = TopicNames::new(&suffix);
@@ -283,7 +290,10 @@ impl World {
         for service in running.chain(&self.gateway) {
             let api = Api::new(&service.url, "");
             wait_for(&format!("{} to be ready", service.url), || async {
-                let answer = api.try_send(http::Method::GET, "/readyz", None, None).await.ok()?;
+                let answer = api
+                    .try_send(http::Method::GET, "/readyz", None, None)
+                    .await
+                    .ok()?;
                 (answer.status == 200).then_some(())
             })
             .await;
@@ -318,7 +328,11 @@ impl World {
     }
 
     fn flags(&self, name: &str, database_url: &str) -> Vec<String> {
-        let payments = if self.options.upstream { "upstream" } else { "internal" };
+        let payments = if self.options.upstream {
+            "upstream"
+        } else {
+            "internal"
+        };
         [
             name,
             "--database-url",
@@ -357,7 +371,11 @@ impl World {
         config.listener = Some(listener);
         let shutdown = Shutdown::new();
         let task = spawn(order::run(config, shutdown.clone()));
-        self.order.push(Running { shutdown, task, url });
+        self.order.push(Running {
+            shutdown,
+            task,
+            url,
+        });
     }
 
     /// Starts the payment service.
@@ -368,7 +386,11 @@ impl World {
             config: payment::Config,
         }
         let mut flags = self.flags("payment", &self.database_url.clone());
-        let gateway = self.gateway.as_ref().map(|g| g.url.clone()).unwrap_or_default();
+        let gateway = self
+            .gateway
+            .as_ref()
+            .map(|g| g.url.clone())
+            .unwrap_or_default();
         flags.extend(["--gateway-url", &gateway].map(str::to_owned));
         flags.extend(["--webhook-secret", WEBHOOK_SECRET].map(str::to_owned));
         let (listener, url) = bound();
@@ -376,7 +398,11 @@ impl World {
         config.payment_listener = Some(listener);
         let shutdown = Shutdown::new();
         let task = spawn(payment::run(config, shutdown.clone()));
-        self.payment = Some(Running { shutdown, task, url });
+        self.payment = Some(Running {
+            shutdown,
+            task,
+            url,
+        });
     }
 
     /// Starts the stock service.
@@ -392,7 +418,11 @@ impl World {
         config.listener = Some(listener);
         let shutdown = Shutdown::new();
         let task = spawn(stock::run(config, shutdown.clone()));
-        self.stock = Some(Running { shutdown, task, url });
+        self.stock = Some(Running {
+            shutdown,
+            task,
+            url,
+        });
     }
 
     fn start_gateway(&mut self) {
@@ -409,7 +439,11 @@ impl World {
         config.gateway_listener = Some(listener);
         let shutdown = Shutdown::new();
         let task = spawn(gateway_sim::run(config, shutdown.clone()));
-        self.gateway = Some(Running { shutdown, task, url });
+        self.gateway = Some(Running {
+            shutdown,
+            task,
+            url,
+        });
     }
 
     /// The API of the first order service, as the shop.
@@ -421,7 +455,10 @@ impl World {
     /// The API of every order service, as the shop.
     #[must_use]
     pub fn shops(&self) -> Vec<Api> {
-        self.order.iter().map(|order| Api::new(&order.url, SHOP_KEY)).collect()
+        self.order
+            .iter()
+            .map(|order| Api::new(&order.url, SHOP_KEY))
+            .collect()
     }
 
     /// The API of the first order service, as an operator.
@@ -459,7 +496,10 @@ impl World {
     /// One is still broken at the bound; its offenders are named.
     pub async fn settled(&self) {
         wait_for("every order to end", || async {
-            (self.count("select count(*) from orders where status = 'RESERVED'").await == 0)
+            (self
+                .count("select count(*) from orders where status = 'RESERVED'")
+                .await
+                == 0)
                 .then_some(())
         })
         .await;
@@ -477,7 +517,10 @@ impl World {
             if red.is_empty() {
                 return;
             }
-            assert!(begun.elapsed() < crate::wait::BOUND, "invariants broken: {red:#?}");
+            assert!(
+                begun.elapsed() < crate::wait::BOUND,
+                "invariants broken: {red:#?}"
+            );
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
@@ -494,7 +537,11 @@ impl World {
             brokers: self.brokers.clone(),
             names: self.names.clone(),
             gateway_url: self.gateway.as_ref().map(|g| g.url.clone()),
-            payments: if self.options.upstream { Payments::Upstream } else { Payments::Internal },
+            payments: if self.options.upstream {
+                Payments::Upstream
+            } else {
+                Payments::Internal
+            },
         };
         let mut checks = match cli::verify::once(&target).await {
             Ok(checks) => checks,
@@ -506,7 +553,9 @@ impl World {
             (self.stock.is_some(), "holdfast.stock "),
         ] {
             for check in checks.iter_mut().filter(|_| !running) {
-                check.offenders.retain(|offender| !offender.starts_with(group));
+                check
+                    .offenders
+                    .retain(|offender| !offender.starts_with(group));
                 check.ok = check.ok || check.offenders.is_empty();
             }
         }
@@ -521,7 +570,9 @@ impl World {
         use sqlx::Connection;
         let row: Result<i64, sqlx::Error> = async {
             let mut conn = sqlx::PgConnection::connect(&self.database_url).await?;
-            sqlx::query_scalar(sqlx::AssertSqlSafe(statement.to_owned())).fetch_one(&mut conn).await
+            sqlx::query_scalar(sqlx::AssertSqlSafe(statement.to_owned()))
+                .fetch_one(&mut conn)
+                .await
         }
         .await;
         match row {
@@ -547,7 +598,11 @@ impl World {
         }
         self.store.close().await;
         if let Some((_, database)) = self.database_url.rsplit_once('/') {
-            sql(&self.admin_url, &format!("drop database {database} with (force)")).await;
+            sql(
+                &self.admin_url,
+                &format!("drop database {database} with (force)"),
+            )
+            .await;
         }
         if let Err(error) = messaging::admin::delete_topics(&self.brokers, &self.names).await {
             tracing::warn!(%error, "the topics of a test stay behind");
@@ -576,7 +631,10 @@ async fn proxy_of(database_url: &str) -> Proxy {
 fn authority(url: &str) -> String {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let server = rest.split_once('/').map_or(rest, |(server, _)| server);
-    server.rsplit_once('@').map_or(server, |(_, host)| host).to_owned()
+    server
+        .rsplit_once('@')
+        .map_or(server, |(_, host)| host)
+        .to_owned()
 }
 
 /// The URL with another `host:port`.

@@ -105,8 +105,14 @@ fn the_point_was_made(args: &Args, verdict: &Verdict) -> anyhow::Result<bool> {
     let small = args.requests < 1_000;
     let missing: Vec<&str> = [
         ("no order was confirmed", verdict.confirmed == 0),
-        ("no duplicate was absorbed", verdict.duplicates_absorbed == 0),
-        ("no payment failed for good", verdict.canceled == 0 && !small),
+        (
+            "no duplicate was absorbed",
+            verdict.duplicates_absorbed == 0,
+        ),
+        (
+            "no payment failed for good",
+            verdict.canceled == 0 && !small,
+        ),
         ("no order expired", verdict.expired == 0 && !small),
     ]
     .into_iter()

@@ -43,13 +43,21 @@ impl Answer {
     /// Whether the answer is a replay of an earlier one.
     #[must_use]
     pub fn replayed(&self) -> bool {
-        self.headers.get("idempotency-replayed").is_some_and(|value| value == "true")
+        self.headers
+            .get("idempotency-replayed")
+            .is_some_and(|value| value == "true")
     }
 
     /// What the server asks to wait before the next try.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
-        let seconds = self.headers.get(header::RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
+        let seconds = self
+            .headers
+            .get(header::RETRY_AFTER)?
+            .to_str()
+            .ok()?
+            .parse()
+            .ok()?;
         Some(Duration::from_secs(seconds))
     }
 }
@@ -61,10 +69,17 @@ impl HttpClient {
     /// The URL has no host, or is not plain HTTP.
     pub fn new(url: &str, key: Option<&str>) -> anyhow::Result<Self> {
         let uri: Uri = url.parse().with_context(|| format!("{url} is not a URL"))?;
-        anyhow::ensure!(uri.scheme_str() == Some("http"), "{url} must begin with http://");
+        anyhow::ensure!(
+            uri.scheme_str() == Some("http"),
+            "{url} must begin with http://"
+        );
         let host = uri.host().with_context(|| format!("{url} has no host"))?;
         let authority = format!("{host}:{}", uri.port_u16().unwrap_or(80));
-        Ok(Self { authority, key: key.map(str::to_owned), sender: None })
+        Ok(Self {
+            authority,
+            key: key.map(str::to_owned),
+            sender: None,
+        })
     }
 
     /// Sends one request and reads its answer.
@@ -102,7 +117,10 @@ impl HttpClient {
             }
             Err(_) => {
                 self.sender = None;
-                Err(anyhow!("no answer from {} within {ANSWER_WITHIN:?}", self.authority))
+                Err(anyhow!(
+                    "no answer from {} within {ANSWER_WITHIN:?}",
+                    self.authority
+                ))
             }
         }
     }
@@ -119,7 +137,11 @@ impl HttpClient {
         let response = sender.send_request(request).await?;
         let (parts, body) = response.into_parts();
         let body = body.collect().await?.to_bytes();
-        Ok(Answer { status: parts.status, headers: parts.headers, body })
+        Ok(Answer {
+            status: parts.status,
+            headers: parts.headers,
+            body,
+        })
     }
 
     async fn connect(&self) -> anyhow::Result<SendRequest<Full<Bytes>>> {

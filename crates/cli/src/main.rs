@@ -11,7 +11,10 @@ fn main() -> ExitCode {
     if cli.command.writes_logs() || std::env::var_os("HOLDFAST_LOG").is_some() {
         platform::telemetry::init();
     }
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+    let runtime = match tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+    {
         Ok(runtime) => runtime,
         Err(error) => {
             eprintln!("error: the runtime could not be started: {error}");

@@ -104,7 +104,11 @@ async fn get(args: GetArgs) -> anyhow::Result<Exit> {
     let path = format!("/v1/orders/{}", args.id);
     let answer = client.send(Method::GET, &path, None, None).await?;
     if answer.status != StatusCode::OK {
-        anyhow::bail!("{}: {}", answer.status, String::from_utf8_lossy(&answer.body));
+        anyhow::bail!(
+            "{}: {}",
+            answer.status,
+            String::from_utf8_lossy(&answer.body)
+        );
     }
     output::json(Format::Json, &answer.json())?;
     Ok(Exit::Done)
@@ -119,8 +123,10 @@ async fn timeline(args: TimelineArgs) -> anyhow::Result<Exit> {
         Some(brokers) => places(brokers, TopicNames::new(&args.topic_suffix), args.id).await?,
         None => HashMap::new(),
     };
-    let steps: Vec<TimelineStep> =
-        steps.into_iter().map(|step| TimelineStep::of(step, &places)).collect();
+    let steps: Vec<TimelineStep> = steps
+        .into_iter()
+        .map(|step| TimelineStep::of(step, &places))
+        .collect();
     if args.output != Format::Table {
         output::json(args.output, &steps)?;
         return Ok(Exit::Done);
@@ -150,7 +156,9 @@ async fn places(
                 if record.key.as_deref() == Some(&key[..])
                     && let Some(id) = record.header(envelope::header::ID)
                 {
-                    places.entry(id.to_owned()).or_insert((record.partition, record.offset));
+                    places
+                        .entry(id.to_owned())
+                        .or_insert((record.partition, record.offset));
                 }
             })?;
         }
@@ -162,9 +170,12 @@ async fn places(
 impl TimelineStep {
     fn of(step: Step, places: &HashMap<String, (i32, i64)>) -> Self {
         let place = match step.event {
-            None => {
-                Place { table: Some(step.place), topic: None, partition: None, offset: None }
-            }
+            None => Place {
+                table: Some(step.place),
+                topic: None,
+                partition: None,
+                offset: None,
+            },
             Some((_, event_id)) => {
                 let at = places.get(&event_id.to_string());
                 Place {
@@ -175,7 +186,13 @@ impl TimelineStep {
                 }
             }
         };
-        Self { at: step.at, what: step.what, place, by: step.by, version: step.version }
+        Self {
+            at: step.at,
+            what: step.what,
+            place,
+            by: step.by,
+            version: step.version,
+        }
     }
 
     fn row(&self, before: Option<Timestamp>) -> [String; 5] {

@@ -85,8 +85,9 @@ pub(crate) async fn set_available(
     if answer.status != StatusCode::OK {
         return Err(refused(&answer, &path));
     }
-    let available =
-        answer.json()["available"].as_i64().context("the SKU's answer names no available units")?;
+    let available = answer.json()["available"]
+        .as_i64()
+        .context("the SKU's answer names no available units")?;
     if available == wanted {
         return Ok(());
     }
@@ -95,9 +96,17 @@ pub(crate) async fn set_available(
     let body = json!({ "delta": wanted - available, "reason": "load" });
     let body = Some(Bytes::from(body.to_string()));
     let answer = operator.send(Method::POST, &path, Some(&key), body).await?;
-    if answer.status == StatusCode::CREATED { Ok(()) } else { Err(refused(&answer, &path)) }
+    if answer.status == StatusCode::CREATED {
+        Ok(())
+    } else {
+        Err(refused(&answer, &path))
+    }
 }
 
 fn refused(answer: &Answer, path: &str) -> anyhow::Error {
-    anyhow::anyhow!("{path}: {} {}", answer.status, String::from_utf8_lossy(&answer.body))
+    anyhow::anyhow!(
+        "{path}: {} {}",
+        answer.status,
+        String::from_utf8_lossy(&answer.body)
+    )
 }

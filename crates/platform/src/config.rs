@@ -40,7 +40,12 @@ pub struct CommonConfig {
     #[arg(long, env = "HOLDFAST_ENV", value_enum, default_value = "development")]
     pub environment: Environment,
     /// Who writes payments.v1
-    #[arg(long, env = "HOLDFAST_PAYMENTS", value_enum, default_value = "internal")]
+    #[arg(
+        long,
+        env = "HOLDFAST_PAYMENTS",
+        value_enum,
+        default_value = "internal"
+    )]
     pub payments: PaymentsMode,
     /// Prefix of all Redis keys
     #[arg(long, env = "HOLDFAST_KEY_PREFIX", default_value = "hf")]
@@ -60,8 +65,11 @@ pub struct CommonConfig {
 }
 
 /// The secrets that `holdfast up` never uses and that production refuses.
-pub const DEFAULT_SECRETS: [&str; 3] =
-    ["development-shop-key", "development-operator-key", "development-webhook-secret"];
+pub const DEFAULT_SECRETS: [&str; 3] = [
+    "development-shop-key",
+    "development-operator-key",
+    "development-webhook-secret",
+];
 
 /// A service that is about to listen: an address, or a socket that a test has bound already.
 #[derive(Debug)]
@@ -93,6 +101,10 @@ impl Unsafe {
     /// # Errors
     /// Itself, when something is.
     pub fn into_result(self) -> Result<(), Self> {
-        if self.problems.is_empty() { Ok(()) } else { Err(self) }
+        if self.problems.is_empty() {
+            Ok(())
+        } else {
+            Err(self)
+        }
     }
 }

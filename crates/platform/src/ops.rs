@@ -45,8 +45,14 @@ impl Ops {
 
     /// Sets a condition; the process is ready while all are.
     pub fn set(&self, name: &'static str, ready: bool, detail: impl Into<String>) {
-        let condition = Condition { ready, detail: detail.into() };
-        self.conditions.lock().unwrap_or_else(PoisonError::into_inner).insert(name, condition);
+        let condition = Condition {
+            ready,
+            detail: detail.into(),
+        };
+        self.conditions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(name, condition);
     }
 
     /// Whether all conditions are ready.
@@ -56,9 +62,15 @@ impl Ops {
     }
 
     fn report(&self) -> Report {
-        let conditions =
-            self.conditions.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        Report { ready: conditions.values().all(|c| c.ready), conditions }
+        let conditions = self
+            .conditions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        Report {
+            ready: conditions.values().all(|c| c.ready),
+            conditions,
+        }
     }
 
     /// The routes of the operations port.
@@ -74,12 +86,19 @@ impl Ops {
 
 async fn readyz(State(ops): State<Ops>) -> impl IntoResponse {
     let report = ops.report();
-    let status = if report.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let status = if report.ready {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
+    };
     (status, Json(report))
 }
 
 async fn metrics() -> impl IntoResponse {
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], telemetry::render_metrics())
+    (
+        [(header::CONTENT_TYPE, "text/plain; version=0.0.4")],
+        telemetry::render_metrics(),
+    )
 }
 
 /// Serves `router` until shutdown begins, then finishes the requests in flight, for at most

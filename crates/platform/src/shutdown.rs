@@ -37,7 +37,10 @@ impl Shutdown {
     /// A part of this shutdown: it begins with the whole, may begin alone, and has its own tasks.
     #[must_use]
     pub fn child(&self) -> Self {
-        Self { token: self.token.child_token(), tasks: TaskTracker::new() }
+        Self {
+            token: self.token.child_token(),
+            tasks: TaskTracker::new(),
+        }
     }
 
     /// Asks all tasks to finish.
@@ -74,7 +77,10 @@ impl Shutdown {
 
 async fn wait_for_signal() {
     use tokio::signal::unix::{SignalKind, signal};
-    match (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) {
+    match (
+        signal(SignalKind::terminate()),
+        signal(SignalKind::interrupt()),
+    ) {
         (Ok(mut term), Ok(mut int)) => {
             tokio::select! {
                 _ = term.recv() => {}

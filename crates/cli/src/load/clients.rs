@@ -87,7 +87,11 @@ pub(super) async fn send(
         }
     }
     answered.sort_by_key(|answer| answer.index);
-    Ok(Sent { answered, statuses, took: shared.begun.elapsed() })
+    Ok(Sent {
+        answered,
+        statuses,
+        took: shared.begun.elapsed(),
+    })
 }
 
 type Counts = std::collections::BTreeMap<u16, u64>;
@@ -97,7 +101,9 @@ async fn one_client(mut client: HttpClient, shared: Arc<Shared>) -> (Vec<Answere
     let mut counts = Counts::new();
     loop {
         let index = shared.next.fetch_add(1, Ordering::Relaxed);
-        let Some(planned) = shared.planned.get(index) else { break };
+        let Some(planned) = shared.planned.get(index) else {
+            break;
+        };
         let intended = match shared.rate {
             None => Instant::now(),
             Some(rate) => {
@@ -115,7 +121,12 @@ async fn one_client(mut client: HttpClient, shared: Arc<Shared>) -> (Vec<Answere
             _ => 0,
         };
         let micros = u64::try_from(answer.latency.as_micros()).unwrap_or(u64::MAX);
-        shared.tally.recent.lock().unwrap_or_else(PoisonError::into_inner).push(micros);
+        shared
+            .tally
+            .recent
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(micros);
         answered.push(answer);
     }
     (answered, counts)
@@ -133,7 +144,9 @@ async fn until_definite(
     let mut last = None;
     for attempt in 0..TRIES {
         let body = Some(planned.body.clone());
-        let answer = client.send(Method::POST, "/v1/orders", Some(&planned.key), body).await;
+        let answer = client
+            .send(Method::POST, "/v1/orders", Some(&planned.key), body)
+            .await;
         let pause = match answer {
             Ok(answer) => {
                 let status = answer.status.as_u16();
@@ -163,7 +176,13 @@ async fn until_definite(
         };
         tokio::time::sleep(pause.min(Duration::from_secs(1))).await;
     }
-    Answered { index, status: last, order: None, replayed: false, latency: intended.elapsed() }
+    Answered {
+        index,
+        status: last,
+        order: None,
+        replayed: false,
+        latency: intended.elapsed(),
+    }
 }
 
 fn is_indefinite(status: StatusCode, json: &serde_json::Value) -> bool {

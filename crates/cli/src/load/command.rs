@@ -53,8 +53,11 @@ pub fn print(format: Format, verdict: &Verdict) -> anyhow::Result<()> {
     if format != Format::Table {
         return output::json(format, verdict);
     }
-    let answers: Vec<String> =
-        verdict.answers.iter().map(|(status, n)| format!("{status}: {n}")).collect();
+    let answers: Vec<String> = verdict
+        .answers
+        .iter()
+        .map(|(status, n)| format!("{status}: {n}"))
+        .collect();
     let rows: [[String; 2]; 14] = [
         ["requested".into(), verdict.requested.to_string()],
         ["answers".into(), answers.join(", ")],
@@ -62,12 +65,18 @@ pub fn print(format: Format, verdict: &Verdict) -> anyhow::Result<()> {
         ["confirmed".into(), verdict.confirmed.to_string()],
         ["canceled".into(), verdict.canceled.to_string()],
         ["expired".into(), verdict.expired.to_string()],
-        ["duplicates absorbed".into(), verdict.duplicates_absorbed.to_string()],
+        [
+            "duplicates absorbed".into(),
+            verdict.duplicates_absorbed.to_string(),
+        ],
         ["oversold units".into(), verdict.oversold.to_string()],
         ["lost orders".into(), verdict.lost.to_string()],
         ["double effects".into(), verdict.double_effects.to_string()],
         ["unrefunded".into(), verdict.unrefunded.to_string()],
-        ["answers a second".into(), format!("{:.0}", verdict.answers_per_second)],
+        [
+            "answers a second".into(),
+            format!("{:.0}", verdict.answers_per_second),
+        ],
         ["accept p50 / p99 ms".into(), latency(verdict.accept_ms)],
         ["confirm p50 / p99 ms".into(), latency(verdict.confirm_ms)],
     ];

@@ -23,9 +23,13 @@ impl Sample {
     fn of(state_dir: &Path) -> Self {
         let mut groups = BTreeMap::new();
         groups.insert("generator".to_owned(), seconds(std::process::id(), false));
-        let entries = State::read(state_dir).map(|state| state.entries).unwrap_or_default();
+        let entries = State::read(state_dir)
+            .map(|state| state.entries)
+            .unwrap_or_default();
         for entry in entries {
-            let Ok(pid) = u32::try_from(entry.identity.pid) else { continue };
+            let Ok(pid) = u32::try_from(entry.identity.pid) else {
+                continue;
+            };
             *groups.entry(entry.name).or_insert(0.0) += seconds(pid, true);
         }
         Self(groups)
@@ -58,24 +62,42 @@ impl Measure {
 /// (PostgreSQL works in children).
 fn seconds(pid: u32, with_children: bool) -> f64 {
     let Some(fields) = stat(pid) else { return 0.0 };
-    let ticks = |at: usize| fields.get(at).and_then(|f| f.parse::<f64>().ok()).unwrap_or(0.0);
+    let ticks = |at: usize| {
+        fields
+            .get(at)
+            .and_then(|f| f.parse::<f64>().ok())
+            .unwrap_or(0.0)
+    };
     // Fields 14 to 17 of proc(5), counted from the one after the command.
     let own = ticks(11) + ticks(12);
     if !with_children {
         return own / TICKS;
     }
     let gone = ticks(13) + ticks(14);
-    (own + gone) / TICKS + children(pid).into_iter().map(|child| seconds(child, true)).sum::<f64>()
+    (own + gone) / TICKS
+        + children(pid)
+            .into_iter()
+            .map(|child| seconds(child, true))
+            .sum::<f64>()
 }
 
 fn stat(pid: u32) -> Option<Vec<String>> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let after_command = text.rsplit_once(')')?.1;
-    Some(after_command.split_whitespace().map(str::to_owned).collect())
+    Some(
+        after_command
+            .split_whitespace()
+            .map(str::to_owned)
+            .collect(),
+    )
 }
 
 fn children(pid: u32) -> Vec<u32> {
     std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))
-        .map(|text| text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect())
+        .map(|text| {
+            text.split_whitespace()
+                .filter_map(|pid| pid.parse().ok())
+                .collect()
+        })
         .unwrap_or_default()
 }

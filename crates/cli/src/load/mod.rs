@@ -100,11 +100,19 @@ pub async fn flash(args: &FlashArgs) -> anyhow::Result<Verdict> {
     let url = args.target.database_url.expose_secret();
     let store = Store::connect(&StoreOptions::background(url, "holdfast load"))?;
     store.ping().await.context("PostgreSQL can't be reached")?;
-    let skus: Vec<String> = (1..=args.skus).map(|number| format!("SKU-{number}")).collect();
+    let skus: Vec<String> = (1..=args.skus)
+        .map(|number| format!("SKU-{number}"))
+        .collect();
     let gateway = sale::prepare(args, &skus).await?;
     let run = format!("{:x}", contracts::ids::generate().as_u128() >> 64);
     let requests = args.requests.try_into().context("too many requests")?;
-    let planned = Arc::new(plan::plan(&run, &skus, requests, args.duplicates, args.seed));
+    let planned = Arc::new(plan::plan(
+        &run,
+        &skus,
+        requests,
+        args.duplicates,
+        args.seed,
+    ));
     let since = OrderId::generate();
     let cpu = cpu::Sample::take(args.target.state_dir.as_deref());
     let progress = sale::Progress::start(store.clone(), skus.clone(), since, planned.len());

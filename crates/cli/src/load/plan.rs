@@ -36,7 +36,10 @@ pub(super) fn plan(
         if number > 0 && random.random_bool(duplicates) {
             let back = random.random_range(1..=number.min(DUPLICATE_WITHIN));
             let original = planned[number - back].clone();
-            planned.push(Planned { duplicate: true, ..original });
+            planned.push(Planned {
+                duplicate: true,
+                ..original
+            });
             continue;
         }
         let first = random.random_range(0..skus.len());
@@ -67,7 +70,11 @@ mod tests {
     fn the_same_seed_makes_the_same_list() {
         let skus = vec!["A".to_owned(), "B".to_owned()];
         let [one, two] = [(); 2].map(|()| plan("r", &skus, 500, 0.1, 7));
-        assert!(one.iter().zip(&two).all(|(a, b)| a.key == b.key && a.body == b.body));
+        assert!(
+            one.iter()
+                .zip(&two)
+                .all(|(a, b)| a.key == b.key && a.body == b.body)
+        );
     }
 
     #[test]
@@ -75,7 +82,10 @@ mod tests {
         let skus = vec!["A".to_owned(), "B".to_owned(), "C".to_owned()];
         let planned = plan("r", &skus, 2_000, 0.1, 1);
         let repeats = planned.iter().filter(|p| p.duplicate).count();
-        assert!((100..400).contains(&repeats), "{repeats} of 2000 are duplicates");
+        assert!(
+            (100..400).contains(&repeats),
+            "{repeats} of 2000 are duplicates"
+        );
         for (at, request) in planned.iter().enumerate() {
             let before = planned[..at].iter().find(|p| p.key == request.key);
             assert_eq!(before.is_some(), request.duplicate);

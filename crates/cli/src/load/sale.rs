@@ -26,7 +26,9 @@ pub(super) struct Gateway {
 impl Gateway {
     /// Puts the gateway back as it was.
     pub(super) async fn restore(mut self) {
-        let Some(client) = &mut self.client else { return };
+        let Some(client) = &mut self.client else {
+            return;
+        };
         let body = Some(Bytes::from(self.before.to_string()));
         if let Err(error) = client.send(Method::PUT, "/v1/behaviour", None, body).await {
             tracing::warn!(%error, "the gateway keeps failing payments: it could not be put back");
@@ -44,11 +46,20 @@ pub(super) async fn prepare(args: &FlashArgs, skus: &[String]) -> anyhow::Result
     }
     let fails = args.payment_failures > 0.0 || args.abandoned > 0.0;
     let Some(url) = &args.target.gateway_url else {
-        anyhow::ensure!(!fails, "failing payments need the simulated gateway: set GATEWAY_URL");
-        return Ok(Gateway { client: None, before: Value::Null });
+        anyhow::ensure!(
+            !fails,
+            "failing payments need the simulated gateway: set GATEWAY_URL"
+        );
+        return Ok(Gateway {
+            client: None,
+            before: Value::Null,
+        });
     };
     let mut client = HttpClient::new(url, None)?;
-    let before = client.send(Method::GET, "/v1/behaviour", None, None).await?.json();
+    let before = client
+        .send(Method::GET, "/v1/behaviour", None, None)
+        .await?
+        .json();
     let declined = args.payment_failures + args.abandoned;
     let wanted = json!({
         "decline_rate": declined,
@@ -57,13 +68,18 @@ pub(super) async fn prepare(args: &FlashArgs, skus: &[String]) -> anyhow::Result
         "seed": args.seed,
     });
     let body = Some(Bytes::from(wanted.to_string()));
-    let set = client.send(Method::PUT, "/v1/behaviour", None, body).await?;
+    let set = client
+        .send(Method::PUT, "/v1/behaviour", None, body)
+        .await?;
     anyhow::ensure!(
         set.status == StatusCode::OK,
         "the gateway refuses its settings: {}",
         String::from_utf8_lossy(&set.body)
     );
-    Ok(Gateway { client: Some(client), before })
+    Ok(Gateway {
+        client: Some(client),
+        before,
+    })
 }
 
 /// The progress line, written to standard error.
@@ -77,7 +93,14 @@ impl Progress {
     pub(super) fn start(store: Store, skus: Vec<String>, since: OrderId, requests: usize) -> Self {
         let tally = Arc::new(Tally::default());
         let stop = tokio_util::sync::CancellationToken::new();
-        let task = tokio::spawn(lines(store, skus, since, requests, Arc::clone(&tally), stop.clone()));
+        let task = tokio::spawn(lines(
+            store,
+            skus,
+            since,
+            requests,
+            Arc::clone(&tally),
+            stop.clone(),
+        ));
         Self { tally, stop, task }
     }
 
@@ -154,9 +177,12 @@ pub(super) async fn wait_for_ends(
 ) -> anyhow::Result<bool> {
     let begun = Instant::now();
     loop {
-        let progress =
-            sale::progress(store, skus, since).await.context("PostgreSQL can't be reached")?;
-        let money = sale::unrefunded(store, since).await.context("PostgreSQL can't be reached")?;
+        let progress = sale::progress(store, skus, since)
+            .await
+            .context("PostgreSQL can't be reached")?;
+        let money = sale::unrefunded(store, since)
+            .await
+            .context("PostgreSQL can't be reached")?;
         if progress.open == 0 && money == 0 {
             return Ok(true);
         }

@@ -80,20 +80,30 @@ pub(super) async fn judge(
 ) -> anyhow::Result<Verdict> {
     let keys = Keys::of(planned, &sent.answered);
     let orders: Vec<OrderId> = keys.orders.values().copied().collect();
-    let standings = sale::standings(store, &orders).await.context("PostgreSQL can't be reached")?;
+    let standings = sale::standings(store, &orders)
+        .await
+        .context("PostgreSQL can't be reached")?;
     let count = |status: &str| standings.values().filter(|s| s.status == status).count();
     let (confirmed, canceled, expired) = (count("CONFIRMED"), count("CANCELED"), count("EXPIRED"));
     let lost = orders.len() - (confirmed + canceled + expired);
     let oversold = oversold(store, skus).await?;
     let double_effects = keys.contradictions + sale::double_effects(store, since).await?;
     let unrefunded = sale::unrefunded(store, since).await?;
-    let unanswered = sent.answered.iter().filter(|a| !is_definite(a.status)).count();
+    let unanswered = sent
+        .answered
+        .iter()
+        .filter(|a| !is_definite(a.status))
+        .count();
     let confirmed_per_second = rate(confirmed, span(&standings));
     let per_1000 = |seconds: f64| seconds * 1000.0 / to_f64(confirmed.max(1));
     let answers: u64 = sent.statuses.values().sum();
     Ok(Verdict {
         requested: planned.len(),
-        answers: sent.statuses.iter().map(|(status, n)| (name(*status), *n)).collect(),
+        answers: sent
+            .statuses
+            .iter()
+            .map(|(status, n)| (name(*status), *n))
+            .collect(),
         accepted: orders.len(),
         confirmed,
         canceled,
@@ -127,7 +137,11 @@ fn is_definite(status: Option<u16>) -> bool {
 }
 
 fn name(status: u16) -> String {
-    if status == 0 { "none".to_owned() } else { status.to_string() }
+    if status == 0 {
+        "none".to_owned()
+    } else {
+        status.to_string()
+    }
 }
 
 /// The clients' log by key.
@@ -142,7 +156,11 @@ impl Keys {
     /// wholly after a 201 would be one too, but requests of one key overlap here, so their true
     /// order is not known; tests with ordered requests hold that rule.
     fn of(planned: &[Planned], answered: &[Answered]) -> Self {
-        let mut keys = Self { orders: HashMap::new(), absorbed: 0, contradictions: 0 };
+        let mut keys = Self {
+            orders: HashMap::new(),
+            absorbed: 0,
+            contradictions: 0,
+        };
         for answer in answered {
             let request = &planned[answer.index];
             if request.duplicate && answer.replayed {
@@ -170,8 +188,11 @@ async fn oversold(store: &Store, skus: &[String]) -> anyhow::Result<i64> {
 
 fn span(standings: &BTreeMap<OrderId, Standing>) -> Duration {
     let first = standings.values().map(|s| s.created_at).min();
-    let last =
-        standings.values().filter(|s| s.status == "CONFIRMED").filter_map(|s| s.ended_at).max();
+    let last = standings
+        .values()
+        .filter(|s| s.status == "CONFIRMED")
+        .filter_map(|s| s.ended_at)
+        .max();
     match (first, last) {
         (Some(first), Some(last)) => (last - first).to_std().unwrap_or_default(),
         _ => Duration::ZERO,
@@ -179,7 +200,11 @@ fn span(standings: &BTreeMap<OrderId, Standing>) -> Duration {
 }
 
 fn rate(count: usize, span: Duration) -> f64 {
-    if span.is_zero() { 0.0 } else { to_f64(count) / span.as_secs_f64() }
+    if span.is_zero() {
+        0.0
+    } else {
+        to_f64(count) / span.as_secs_f64()
+    }
 }
 
 fn to_f64(count: usize) -> f64 {
@@ -193,11 +218,18 @@ fn accept_ms(answered: &[Answered]) -> Percentiles {
 
 /// A request's latency up to its 201, and from the order's row to its end in PostgreSQL's clock.
 fn confirm_ms(answered: &[Answered], standings: &BTreeMap<OrderId, Standing>) -> Percentiles {
-    percentiles(answered.iter().filter(|a| !a.replayed).filter_map(|answer| {
-        let standing = standings.get(&answer.order?).filter(|s| s.status == "CONFIRMED")?;
-        let rest = (standing.ended_at? - standing.created_at).to_std().ok()?;
-        Some(answer.latency + rest)
-    }))
+    percentiles(
+        answered
+            .iter()
+            .filter(|a| !a.replayed)
+            .filter_map(|answer| {
+                let standing = standings
+                    .get(&answer.order?)
+                    .filter(|s| s.status == "CONFIRMED")?;
+                let rest = (standing.ended_at? - standing.created_at).to_std().ok()?;
+                Some(answer.latency + rest)
+            }),
+    )
 }
 
 fn percentiles(latencies: impl Iterator<Item = Duration>) -> Percentiles {
@@ -213,5 +245,8 @@ fn percentiles(latencies: impl Iterator<Item = Duration>) -> Percentiles {
         let micros = u32::try_from(histogram.value_at_quantile(quantile)).unwrap_or(u32::MAX);
         f64::from(micros) / 1000.0
     };
-    Percentiles { p50: at(0.5), p99: at(0.99) }
+    Percentiles {
+        p50: at(0.5),
+        p99: at(0.99),
+    }
 }

@@ -52,5 +52,10 @@ pub fn print(format: Format, report: &Report) -> anyhow::Result<()> {
 
 fn row(check: &Check) -> [String; 4] {
     let mark = if check.ok { "ok" } else { "RED" };
-    [mark.to_owned(), check.id.clone(), check.left.clone(), check.rule.clone()]
+    [
+        mark.to_owned(),
+        check.id.clone(),
+        check.left.clone(),
+        check.rule.clone(),
+    ]
 }

@@ -21,15 +21,28 @@ pub(super) async fn checks(target: &Target) -> anyhow::Result<Vec<Check>> {
             .await
             .context("Kafka can't be reached")?;
         lag.extend(partitions.iter().filter(|p| p.lag() > 0).map(|p| {
-            let committed = p.committed.map_or_else(|| "nothing".to_owned(), |c| c.to_string());
-            format!("{} of {}/{}: {committed} of {}", consumer.group(), consumer.topic(), p.partition, p.high)
+            let committed = p
+                .committed
+                .map_or_else(|| "nothing".to_owned(), |c| c.to_string());
+            format!(
+                "{} of {}/{}: {committed} of {}",
+                consumer.group(),
+                consumer.topic(),
+                p.partition,
+                p.high
+            )
         }));
     }
     let seen = read(target).await?;
     let ours: Vec<Uuid> = seen.ours.iter().copied().collect();
     let unknown = facts::unknown_events(&target.store, &ours).await?;
     Ok(vec![
-        Check::of("I21", "no consumer of ours lags without moving", "0 behind", lag),
+        Check::of(
+            "I21",
+            "no consumer of ours lags without moving",
+            "0 behind",
+            lag,
+        ),
         Check::of(
             "I22",
             "the events of an order or SKU are in one partition, first occurrences in rising versions",
@@ -40,7 +53,10 @@ pub(super) async fn checks(target: &Target) -> anyhow::Result<Vec<Check>> {
             "I23",
             "every event under our name on Kafka is in the outbox",
             "0 invented",
-            unknown.iter().map(|id| format!("event {id}: not in the outbox")).collect(),
+            unknown
+                .iter()
+                .map(|id| format!("event {id}: not in the outbox"))
+                .collect(),
         ),
     ])
 }
@@ -52,7 +68,6 @@ struct Seen {
     keys: BTreeMap<(&'static str, String), (i32, i64)>,
     disorder: Vec<String>,
 }
-
 
 async fn read(target: &Target) -> anyhow::Result<Seen> {
     let brokers = target.brokers.clone();
@@ -72,10 +87,20 @@ async fn read(target: &Target) -> anyhow::Result<Seen> {
 
 impl Seen {
     fn take(&mut self, topic: Topic, record: &RawRecord) {
-        let ours = [envelope::source::ORDER, envelope::source::PAYMENT, envelope::source::STOCK];
-        let from_us = record.header(envelope::header::SOURCE).is_some_and(|s| ours.contains(&s));
-        let id = record.header(envelope::header::ID).and_then(|id| id.parse::<Uuid>().ok());
-        let (Some(id), true) = (id, from_us) else { return };
+        let ours = [
+            envelope::source::ORDER,
+            envelope::source::PAYMENT,
+            envelope::source::STOCK,
+        ];
+        let from_us = record
+            .header(envelope::header::SOURCE)
+            .is_some_and(|s| ours.contains(&s));
+        let id = record
+            .header(envelope::header::ID)
+            .and_then(|id| id.parse::<Uuid>().ok());
+        let (Some(id), true) = (id, from_us) else {
+            return;
+        };
         // A copy may come at any time; only first occurrences have an order to keep.
         if !self.ours.insert(id) {
             return;
@@ -92,7 +117,10 @@ impl Seen {
             Topic::Stock => true,
             Topic::Payments | Topic::Coupons | Topic::OrderRequests => false,
         };
-        let last = self.keys.entry((topic.as_str(), key.clone())).or_insert((record.partition, 0));
+        let last = self
+            .keys
+            .entry((topic.as_str(), key.clone()))
+            .or_insert((record.partition, 0));
         if last.0 != record.partition {
             self.disorder.push(format!(
                 "{topic} {key}: in partitions {} and {}",
@@ -100,10 +128,16 @@ impl Seen {
             ));
         }
         if ordered && version <= last.1 && kind != "ORDER_REJECTED" {
-            self.disorder.push(format!("{topic} {key}: {kind} version {version} after {}", last.1));
+            self.disorder.push(format!(
+                "{topic} {key}: {kind} version {version} after {}",
+                last.1
+            ));
         }
         if ordered && topic == Topic::Orders && version > last.1 + 1 {
-            self.disorder.push(format!("{topic} {key}: {kind} version {version} after {}", last.1));
+            self.disorder.push(format!(
+                "{topic} {key}: {kind} version {version} after {}",
+                last.1
+            ));
         }
         if ordered {
             last.1 = last.1.max(version);

@@ -43,7 +43,12 @@ pub struct VerifyArgs {
     #[arg(long, env = "HOLDFAST_TOPIC_SUFFIX", default_value = "")]
     pub topic_suffix: String,
     /// Who writes payments.v1
-    #[arg(long, env = "HOLDFAST_PAYMENTS", value_enum, default_value = "internal")]
+    #[arg(
+        long,
+        env = "HOLDFAST_PAYMENTS",
+        value_enum,
+        default_value = "internal"
+    )]
     pub payments: PaymentsMode,
 }
 
@@ -84,7 +89,8 @@ impl VerifyArgs {
     /// # Errors
     /// PostgreSQL can't be reached.
     pub async fn target(&self) -> anyhow::Result<Target> {
-        let options = StoreOptions::background(self.database_url.expose_secret(), "holdfast verify");
+        let options =
+            StoreOptions::background(self.database_url.expose_secret(), "holdfast verify");
         let store = Store::connect(&options)?;
         store.ping().await.map_err(|error| Unreachable {
             server: "PostgreSQL".to_owned(),
@@ -112,24 +118,43 @@ impl VerifyArgs {
 pub async fn verify(target: &Target) -> anyhow::Result<Report> {
     let first = once(target).await?;
     if first.iter().all(|check| check.ok) {
-        return Ok(Report { ok: true, checks: first });
+        return Ok(Report {
+            ok: true,
+            checks: first,
+        });
     }
     tokio::time::sleep(APART).await;
     let second = once(target).await?;
     let checks: Vec<Check> = first.iter().zip(second).map(|(a, b)| both(a, b)).collect();
-    Ok(Report { ok: checks.iter().all(|check| check.ok), checks })
+    Ok(Report {
+        ok: checks.iter().all(|check| check.ok),
+        checks,
+    })
 }
 
 /// A check is red when the same offenders were seen both times: each offender's text holds its
 /// sides, so one that moved is another.
 fn both(first: &Check, second: Check) -> Check {
     if second.ok || first.ok {
-        return Check { ok: true, offenders: Vec::new(), left: second.right.clone(), ..second };
+        return Check {
+            ok: true,
+            offenders: Vec::new(),
+            left: second.right.clone(),
+            ..second
+        };
     }
     let before: BTreeSet<&String> = first.offenders.iter().collect();
-    let stuck: Vec<String> =
-        second.offenders.iter().filter(|offender| before.contains(offender)).cloned().collect();
-    Check { ok: stuck.is_empty(), offenders: stuck, ..second }
+    let stuck: Vec<String> = second
+        .offenders
+        .iter()
+        .filter(|offender| before.contains(offender))
+        .cloned()
+        .collect();
+    Check {
+        ok: stuck.is_empty(),
+        offenders: stuck,
+        ..second
+    }
 }
 
 /// Every rule, read once.
@@ -137,9 +162,11 @@ fn both(first: &Check, second: Check) -> Check {
 /// # Errors
 /// A server can't be reached.
 pub async fn once(target: &Target) -> anyhow::Result<Vec<Check>> {
-    let mut checks = store::verify::run(&target.store, target.payments).await.map_err(|error| {
-        anyhow::Error::from(error).context("asking PostgreSQL for the invariants")
-    })?;
+    let mut checks = store::verify::run(&target.store, target.payments)
+        .await
+        .map_err(|error| {
+            anyhow::Error::from(error).context("asking PostgreSQL for the invariants")
+        })?;
     checks.extend(gate::checks(target).await?);
     checks.extend(kafka::checks(target).await?);
     if let Some(url) = &target.gateway_url {
@@ -153,7 +180,12 @@ mod tests {
     use super::*;
 
     fn check(offenders: &[&str]) -> Check {
-        Check::of("I2", "rule", "right", offenders.iter().map(|&o| o.to_owned()).collect())
+        Check::of(
+            "I2",
+            "rule",
+            "right",
+            offenders.iter().map(|&o| o.to_owned()).collect(),
+        )
     }
 
     #[test]

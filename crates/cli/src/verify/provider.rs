@@ -37,9 +37,15 @@ async fn journal(url: &str) -> anyhow::Result<Vec<Value>> {
     loop {
         let path = format!("/v1/journal?limit={PAGE}&after={after}");
         let answer = client.send(Method::GET, &path, None, None).await?;
-        anyhow::ensure!(answer.status == StatusCode::OK, "the gateway answers {}", answer.status);
+        anyhow::ensure!(
+            answer.status == StatusCode::OK,
+            "the gateway answers {}",
+            answer.status
+        );
         let page = answer.json();
-        let data = page["data"].as_array().context("the gateway's journal has no data")?;
+        let data = page["data"]
+            .as_array()
+            .context("the gateway's journal has no data")?;
         entries.extend(data.iter().cloned());
         match data.last().and_then(|entry| entry["key"].as_str()) {
             Some(last) if page["has_more"] == true => last.clone_into(&mut after),
@@ -62,10 +68,12 @@ impl Found {
         let captures = entry["captures"].as_u64().unwrap_or(0);
         let refunds = entry["refunds"].as_u64().unwrap_or(0);
         if captures > 1 {
-            self.charged_twice.push(format!("{key}: captured {captures} times"));
+            self.charged_twice
+                .push(format!("{key}: captured {captures} times"));
         }
         if refunds > 1 {
-            self.refunded_twice.push(format!("{key}: refunded {refunds} times"));
+            self.refunded_twice
+                .push(format!("{key}: refunded {refunds} times"));
         }
         if captures == 0 {
             return;
@@ -81,7 +89,9 @@ impl Found {
                 "{key}: captured {amount}, refunded {refunded} there; {}, {} here",
                 row.captured, row.refunded
             )),
-            None => self.unknown.push(format!("{key}: captured {amount} there, unknown here")),
+            None => self
+                .unknown
+                .push(format!("{key}: captured {amount} there, unknown here")),
         }
     }
 
