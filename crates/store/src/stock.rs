@@ -53,7 +53,8 @@ pub async fn lock_for_accept(tx: &mut Tx, skus: &[Sku]) -> Result<AcceptView> {
     let names: Vec<&str> = skus.iter().map(Sku::as_str).collect();
     // The clock is read from the materialised rows, so after their locks; the outer row is there
     // even when no SKU is.
-    let rows = sqlx::query!(
+    let rows = sqlx::query_as!(
+        AcceptRow,
         r#"with locked as materialized (
                select s.sku, s.on_hand, s.held, s.sold, s.version, s.limited,
                       k.shard, k.unit_price_minor, k.currency, k.per_customer_limit,
@@ -83,20 +84,47 @@ pub async fn lock_for_accept(tx: &mut Tx, skus: &[Sku]) -> Result<AcceptView> {
         now: rows.iter().map(|row| row.now).max().unwrap_or_default(),
     };
     for row in rows {
+        if let Some((sku, seen, stock)) = row.read()? {
+            view.skus.insert(sku.clone(), seen);
+            view.rows.insert(sku, stock);
+        }
+    }
+    Ok(view)
+}
+
+/// A SKU as the accept locks it, or the clock alone.
+struct AcceptRow {
+    sku: Option<String>,
+    on_hand: Option<i64>,
+    held: Option<i64>,
+    sold: Option<i64>,
+    version: Option<i64>,
+    limited: Option<bool>,
+    shard: Option<i32>,
+    unit_price_minor: Option<i64>,
+    currency: Option<String>,
+    per_customer_limit: Option<i32>,
+    opens_at: Option<Timestamp>,
+    closes_at: Option<Timestamp>,
+    reservation_ttl_seconds: Option<i32>,
+    now: Timestamp,
+}
+
+impl AcceptRow {
+    fn read(self) -> Result<Option<(Sku, SkuView, StockRow)>> {
         let (Some(sku), Some(on_hand), Some(held), Some(sold), Some(version), Some(limited)) = (
-            row.sku,
-            row.on_hand,
-            row.held,
-            row.sold,
-            row.version,
-            row.limited,
+            self.sku,
+            self.on_hand,
+            self.held,
+            self.sold,
+            self.version,
+            self.limited,
         ) else {
-            continue;
+            return Ok(None);
         };
-        if limited != row.per_customer_limit.is_some() {
+        if limited != self.per_customer_limit.is_some() {
             return Err(StoreError::CatalogueMoved { sku });
         }
-        let sku = text::sku(&sku)?;
         let stock = StockRow {
             on_hand,
             held,
@@ -104,25 +132,20 @@ pub async fn lock_for_accept(tx: &mut Tx, skus: &[Sku]) -> Result<AcceptView> {
             version,
             limited,
         };
-        let unit_price = text::money(
-            row.unit_price_minor.unwrap_or_default(),
-            &row.currency.unwrap_or_default(),
-        )?;
-        view.skus.insert(
-            sku.clone(),
-            SkuView {
-                available: stock.available(),
-                unit_price,
-                per_customer_limit: row.per_customer_limit.map(i64::from),
-                opens_at: row.opens_at,
-                closes_at: row.closes_at,
-                ttl_seconds: row.reservation_ttl_seconds.unwrap_or_default(),
-                shard: Shard(row.shard.unwrap_or_default()),
-            },
-        );
-        view.rows.insert(sku, stock);
+        let view = SkuView {
+            available: stock.available(),
+            unit_price: text::money(
+                self.unit_price_minor.unwrap_or_default(),
+                &self.currency.unwrap_or_default(),
+            )?,
+            per_customer_limit: self.per_customer_limit.map(i64::from),
+            opens_at: self.opens_at,
+            closes_at: self.closes_at,
+            ttl_seconds: self.reservation_ttl_seconds.unwrap_or_default(),
+            shard: Shard(self.shard.unwrap_or_default()),
+        };
+        Ok(Some((text::sku(&sku)?, view, stock)))
     }
-    Ok(view)
 }
 
 /// Locks the rows of these SKUs, sorted.

@@ -6,10 +6,10 @@ use uuid::Uuid;
 
 use crate::error::{Result, StoreError};
 
-fn malformed(column: &'static str, value: impl ToString) -> StoreError {
+fn malformed(column: &'static str, value: impl Into<String>) -> StoreError {
     StoreError::Malformed {
         column,
-        value: value.to_string(),
+        value: value.into(),
     }
 }
 
@@ -30,7 +30,8 @@ pub(crate) fn status(word: &str) -> Result<OrderStatus> {
 
 pub(crate) fn money(amount_minor: i64, currency: &str) -> Result<Money> {
     let currency = Currency::parse(currency).map_err(|_| malformed("currency", currency))?;
-    Money::new(amount_minor, currency).map_err(|_| malformed("amount_minor", amount_minor))
+    Money::new(amount_minor, currency)
+        .map_err(|_| malformed("amount_minor", amount_minor.to_string()))
 }
 
 pub(crate) fn payment_method(text: &str) -> Result<PaymentMethod> {
@@ -38,7 +39,8 @@ pub(crate) fn payment_method(text: &str) -> Result<PaymentMethod> {
 }
 
 pub(crate) fn quantity(units: i32) -> Result<Quantity> {
-    Quantity::new(i64::from(units)).map_err(|_| malformed("order_lines.quantity", units))
+    Quantity::new(i64::from(units))
+        .map_err(|_| malformed("order_lines.quantity", units.to_string()))
 }
 
 pub(crate) fn fingerprint(bytes: &[u8]) -> Result<[u8; 32]> {

@@ -49,7 +49,12 @@ pub async fn insert_accepted(
         }
         return Ok(written);
     }
-    write(tx, orders, &written, refused, now).await?;
+    let events: Vec<NewEvent> = orders
+        .iter()
+        .zip(&written)
+        .map(|(new, order)| event(new, order))
+        .collect();
+    write(tx, &written, &events, refused, now).await?;
     Ok(written)
 }
 
@@ -73,7 +78,7 @@ fn reserved(new: &NewOrder<'_>, now: Timestamp) -> Order {
     }
 }
 
-fn event(order: &Order) -> NewEvent {
+fn event(new: &NewOrder<'_>, order: &Order) -> NewEvent {
     let event = OrderEvent::Reserved(OrderReserved {
         order_id: order.id,
         customer_id: order.buyer.customer.clone(),
@@ -83,7 +88,10 @@ fn event(order: &Order) -> NewEvent {
         reserved_until: order.reserved_until,
         version: order.version,
     });
-    NewEvent::order(source::ORDER, order.id, order.version, &event)
+    NewEvent {
+        traceparent: new.traceparent.map(str::to_owned),
+        ..NewEvent::order(source::ORDER, order.id, order.version, &event)
+    }
 }
 
 /// The columns of the lines of all orders.
@@ -112,45 +120,38 @@ impl<'a> Lines<'a> {
 
 async fn write(
     tx: &mut Tx,
-    new: &[NewOrder<'_>],
     orders: &[Order],
+    events: &[NewEvent],
     refused: &[HoldId],
     now: Timestamp,
 ) -> Result<()> {
     let lines = Lines::of(orders);
-    let events: Vec<NewEvent> = orders.iter().map(event).collect();
     let text = |of: fn(&Order) -> &str| orders.iter().map(of).collect::<Vec<&str>>();
     let events_text = |of: fn(&NewEvent) -> &str| events.iter().map(of).collect::<Vec<&str>>();
+    let traces: Vec<_> = events
+        .iter()
+        .map(|event| event.traceparent.as_deref())
+        .collect();
     let done = sqlx::query!(
         r#"with accepted as (
                insert into orders (id, hold_id, shop, customer_id, status, total_minor, currency,
                                    payment_method, reserved_until, created_at)
-               select o.id, o.hold_id, o.shop, o.customer_id, 'RESERVED', o.total_minor,
-                      o.currency, o.payment_method, o.reserved_until, $9
+               select id, hold, shop, customer, 'RESERVED', total, currency, method, until, $9
                from unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::bigint[],
                            $6::text[], $7::text[], $8::timestamptz[])
-                        as o (id, hold_id, shop, customer_id, total_minor, currency,
-                              payment_method, reserved_until)),
-           lines as (
-               insert into order_lines (order_id, sku, quantity, unit_price_minor)
-               select l.order_id, l.sku, l.quantity, l.unit_price_minor
-               from unnest($10::uuid[], $11::text[], $12::integer[], $13::bigint[])
-                        as l (order_id, sku, quantity, unit_price_minor)),
-           history as (
-               insert into order_history (order_id, version, to_status, cause, at)
-               select o.id, 1, 'RESERVED', 'accept', $9
-               from unnest($1::uuid[]) as o (id)),
+                        as o (id, hold, shop, customer, total, currency, method, until)),
+           lines as (insert into order_lines (order_id, sku, quantity, unit_price_minor)
+               select * from unnest($10::uuid[], $11::text[], $12::integer[], $13::bigint[])),
+           history as (insert into order_history (order_id, version, to_status, cause, at)
+               select id, 1, 'RESERVED', 'accept', $9 from unnest($1::uuid[]) as o (id)),
            events as (
                insert into outbox (event_id, topic, key, type, source, aggregate_version, data,
                                    headers)
-               select e.event_id, e.topic, e.key, e.type, e.source, 1, e.data,
-                      case when e.traceparent is not null
-                          then jsonb_build_object('traceparent', e.traceparent) end
-               from unnest($14::uuid[], $15::text[], $16::text[], $17::text[], $18::text[],
-                           $19::text[], $20::text[])
-                        as e (event_id, topic, key, type, source, data, traceparent)),
-           refused as (
-               delete from idempotency where hold_id = any($21) returning 1)
+               select id, topic, key, type, source, 1, data,
+                      case when trace is not null then jsonb_build_object('traceparent', trace) end
+               from unnest($14::uuid[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[],
+                           $20::text[]) as e (id, topic, key, type, source, data, trace)),
+           refused as (delete from idempotency where hold_id = any($21) returning 1)
            select count(*) as "refused!" from refused"#,
         &orders.iter().map(|order| order.id.0).collect::<Vec<_>>(),
         &orders
@@ -183,7 +184,7 @@ async fn write(
         &events_text(|event| event.event_type.as_str()) as &[&str],
         &events_text(|event| event.source) as &[&str],
         &events_text(|event| event.data.as_str()) as &[&str],
-        &new.iter().map(|new| new.traceparent).collect::<Vec<_>>() as &[Option<&str>],
+        &traces as &[Option<&str>],
         &uuids(refused),
     )
     .fetch_one(&mut **tx)
