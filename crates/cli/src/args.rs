@@ -2,9 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{
-    demo, doctor, down, exit::Exit, load, order, prepare, seed, serve, up, verify,
-};
+use crate::{bench, demo, doctor, down, exit::Exit, load, order, prepare, seed, serve, up, verify};
 
 /// Orders and stock for flash sales: no unit sold twice, none lost.
 #[derive(Debug, Parser)]
@@ -45,6 +43,8 @@ pub enum Command {
     Order(order::Args),
     /// The whole system from nothing, one flash sale, a verdict; leaves nothing running
     Demo(demo::Args),
+    /// Measure, in pairs, on servers of its own; writes target/bench/*.json
+    Bench(bench::Args),
     /// Ask servers and services whether they work
     Doctor(doctor::Args),
 }
@@ -66,6 +66,7 @@ impl Command {
             Self::Verify(args) => verify::command::run(args).await,
             Self::Order(args) => order::run(args).await,
             Self::Demo(args) => demo::run(args).await,
+            Self::Bench(args) => bench::run(args).await,
             Self::Doctor(args) => doctor::run(args).await,
         }
     }

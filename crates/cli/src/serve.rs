@@ -19,10 +19,6 @@ pub struct Args {
 
 /// The services, each with its settings.
 #[derive(Debug, clap::Subcommand)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "made once, from the command line"
-)]
 pub enum Service {
     /// The HTTP API, and order requests by Kafka
     Order(::order::Config),
