@@ -1,6 +1,7 @@
 //! Topics as tools and tests see them: made, measured, read, written and deleted.
 
 mod read;
+mod safety;
 mod write;
 
 use std::time::{Duration, Instant};
@@ -17,6 +18,7 @@ use rdkafka::{
 use crate::client::{self, DEAD_RECORD_BYTES_MAX, RECORD_BYTES_MAX};
 
 pub use read::{PartitionLag, RawRecord, dump, lag};
+pub use safety::{check_safety, unsafe_topics};
 pub use write::{Producer, produce};
 
 /// The bound of one request.

@@ -90,7 +90,7 @@ pub async fn run(mut config: Config, shutdown: Shutdown) -> Result<(), RunError>
     let served = own.spawn(http::serve::serve(listener, router, own.clone()));
 
     // Until this is done the clock has no reading, so nothing is accepted.
-    let started = check_servers(&servers, &own).await;
+    let started = check_servers(&config, &servers, &own).await;
     let consumed = match started {
         Ok(()) if own.has_begun() => Ok(()),
         Ok(()) => {
@@ -207,7 +207,7 @@ fn assemble(
 
 /// Waits for PostgreSQL as long as it takes and for Redis a moment, and refuses when either is not
 /// safe to work on.
-async fn check_servers(servers: &Servers, own: &Shutdown) -> Result<(), RunError> {
+async fn check_servers(config: &Config, servers: &Servers, own: &Shutdown) -> Result<(), RunError> {
     let problems = loop {
         match servers.api.check_safety().await {
             Ok(problems) => break problems,
@@ -225,6 +225,9 @@ async fn check_servers(servers: &Servers, own: &Shutdown) -> Result<(), RunError
         }
     };
     let mut found = Unsafe { problems };
+    for problem in messaging::admin::unsafe_topics(&config.common).await {
+        found.check(true, problem);
+    }
     match tokio::time::timeout(GATE_AT_START, servers.gate.check_safety()).await {
         Ok(Ok(safety)) => found.check(
             !safety.is_safe(),

@@ -66,7 +66,7 @@ pub async fn run(mut config: Config, shutdown: Shutdown) -> Result<(), RunError>
     ));
 
     let desk = Desk::new(Arc::new(gateway), recorder);
-    let outcome = match check_server(&store, &own).await {
+    let outcome = match check_server(&config, &store, &own).await {
         Ok(()) if own.has_begun() => Ok(()),
         Ok(()) => {
             ops.set("started", true, "checked");
@@ -132,10 +132,13 @@ fn options(config: &Config) -> StoreOptions {
 }
 
 /// Waits for PostgreSQL as long as it takes, and refuses when it is not safe to work on.
-async fn check_server(store: &Store, own: &Shutdown) -> Result<(), RunError> {
+async fn check_server(config: &Config, store: &Store, own: &Shutdown) -> Result<(), RunError> {
     loop {
         match store.check_safety().await {
-            Ok(problems) => return Ok(Unsafe { problems }.into_result()?),
+            Ok(mut problems) => {
+                problems.extend(messaging::admin::unsafe_topics(&config.common).await);
+                return Ok(Unsafe { problems }.into_result()?);
+            }
             Err(error) if error.is_transient() => {
                 tracing::warn!(error = &error as &dyn Error, "waiting for postgresql");
             }

@@ -68,7 +68,7 @@ pub async fn run(config: Config, shutdown: Shutdown) -> Result<(), StartError> {
     let mut port = serve(config.listener.as_ref(), config.listen, &ops, &own)?;
 
     let started = tokio::select! {
-        started = wait_until_safe(&stock, &ops, &own) => started,
+        started = wait_until_safe(&config, &stock, &ops, &own) => started,
         served = &mut port => served_early(served),
     };
     let outcome = match started {
@@ -150,7 +150,12 @@ fn served_early(
 
 /// Waits for PostgreSQL as long as it takes and for Redis a moment, and refuses when either is not
 /// safe to work on. A Redis that comes later is judged by [`watch_redis`].
-async fn wait_until_safe(stock: &Stock, ops: &Ops, own: &Shutdown) -> Result<(), StartError> {
+async fn wait_until_safe(
+    config: &Config,
+    stock: &Stock,
+    ops: &Ops,
+    own: &Shutdown,
+) -> Result<(), StartError> {
     let health = Health::new("reaching PostgreSQL");
     let problems = loop {
         if own.has_begun() {
@@ -169,6 +174,9 @@ async fn wait_until_safe(stock: &Stock, ops: &Ops, own: &Shutdown) -> Result<(),
         }
     };
     let mut found = Unsafe { problems };
+    for problem in messaging::admin::unsafe_topics(&config.common).await {
+        found.check(true, problem);
+    }
     match tokio::time::timeout(REDIS_AT_START, stock.gate.check_safety()).await {
         Ok(Ok(safety)) => found.check(!safety.is_safe(), unsafe_redis(&safety.maxmemory_policy)),
         Ok(Err(_)) | Err(_) => {
