@@ -183,6 +183,10 @@ async fn try_bring_up(dir: &StateDir, args: &Args) -> anyhow::Result<System> {
         "HOLDFAST_TOPIC_SUFFIX".to_owned(),
         args.topics.topic_suffix.clone(),
     );
+    plan.variables.insert(
+        "HOLDFAST_STATE_DIR".to_owned(),
+        dir.path().display().to_string(),
+    );
     let program = std::env::current_exe().context("finding this program")?;
     let ran_before = services::start(dir, &plan, &program).await?;
     for (service, address) in &plan.services {
