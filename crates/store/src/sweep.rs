@@ -20,7 +20,10 @@ pub async fn shards(store: &Store) -> Result<Vec<Shard>> {
         .fetch_all(&mut *conn)
         .await
         .doing("read the shards")?;
-    let shards: BTreeSet<Shard> =
-        shards.into_iter().map(Shard).chain([Shard::default()]).collect();
+    let shards: BTreeSet<Shard> = shards
+        .into_iter()
+        .map(Shard)
+        .chain([Shard::default()])
+        .collect();
     Ok(shards.into_iter().collect())
 }
