@@ -42,7 +42,10 @@ pub async fn migrate(url: &str) -> Result<Report> {
         .map_err(StoreError::Connect)?;
     let before = version(&mut conn).await?;
     // Not `run`: its future can't be sent between threads.
-    MIGRATOR.run_direct(None, &mut conn, false).await.map_err(StoreError::Migrate)?;
+    MIGRATOR
+        .run_direct(None, &mut conn, false)
+        .await
+        .map_err(StoreError::Migrate)?;
     let partitions = outbox::make_partitions(&mut conn, PARTITIONS_AHEAD).await?;
     let version = version(&mut conn).await?;
     conn.close().await.doing("close the connection")?;

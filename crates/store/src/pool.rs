@@ -75,7 +75,10 @@ impl StoreOptions {
 
     pub(crate) fn connect_options(&self) -> Result<PgConnectOptions> {
         // The driver takes any scheme; an address of Redis here would be a puzzling time-out.
-        if !["postgres://", "postgresql://"].iter().any(|scheme| self.url.starts_with(scheme)) {
+        if !["postgres://", "postgresql://"]
+            .iter()
+            .any(|scheme| self.url.starts_with(scheme))
+        {
             let wrong = "DATABASE_URL must begin with postgres://";
             return Err(StoreError::Url(sqlx::Error::Configuration(wrong.into())));
         }

@@ -49,6 +49,11 @@ pub(crate) fn fingerprint(bytes: &[u8]) -> Result<[u8; 32]> {
         .map_err(|_| malformed("fingerprint", hex::encode(bytes)))
 }
 
+/// One column of rows, for `unnest`.
+pub(crate) fn column<'a, T, V>(rows: &'a [T], of: impl Fn(&'a T) -> V) -> Vec<V> {
+    rows.iter().map(of).collect()
+}
+
 /// For `= any($1)`.
 pub(crate) fn uuids<T: Copy + Into<Id>>(ids: &[T]) -> Vec<Uuid> {
     ids.iter().map(|id| (*id).into().0).collect()

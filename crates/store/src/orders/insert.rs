@@ -16,7 +16,7 @@ use crate::{
     Tx,
     error::{Doing, Result, expect_rows},
     idempotency,
-    text::uuids,
+    text::{column, uuids},
 };
 
 /// An order that is to be written.
@@ -126,12 +126,6 @@ async fn write(
     now: Timestamp,
 ) -> Result<()> {
     let lines = Lines::of(orders);
-    let text = |of: fn(&Order) -> &str| orders.iter().map(of).collect::<Vec<&str>>();
-    let events_text = |of: fn(&NewEvent) -> &str| events.iter().map(of).collect::<Vec<&str>>();
-    let traces: Vec<_> = events
-        .iter()
-        .map(|event| event.traceparent.as_deref())
-        .collect();
     let done = sqlx::query!(
         r#"with accepted as (
                insert into orders (id, hold_id, shop, customer_id, status, total_minor, currency,
@@ -153,38 +147,26 @@ async fn write(
                            $20::text[]) as e (id, topic, key, type, source, data, trace)),
            refused as (delete from idempotency where hold_id = any($21) returning 1)
            select count(*) as "refused!" from refused"#,
-        &orders.iter().map(|order| order.id.0).collect::<Vec<_>>(),
-        &orders
-            .iter()
-            .map(|order| order.hold_id.0)
-            .collect::<Vec<_>>(),
-        &text(|order| order.buyer.shop.as_str()) as &[&str],
-        &text(|order| order.buyer.customer.as_str()) as &[&str],
-        &orders
-            .iter()
-            .map(|order| order.total.amount_minor)
-            .collect::<Vec<_>>(),
-        &text(|order| order.total.currency.as_str()) as &[&str],
-        &text(|order| order.payment_method.as_str()) as &[&str],
-        &orders
-            .iter()
-            .map(|order| order.reserved_until)
-            .collect::<Vec<_>>(),
+        &column(orders, |order| order.id.0),
+        &column(orders, |order| order.hold_id.0),
+        &column(orders, |order| order.buyer.shop.as_str()) as &[&str],
+        &column(orders, |order| order.buyer.customer.as_str()) as &[&str],
+        &column(orders, |order| order.total.amount_minor),
+        &column(orders, |order| order.total.currency.as_str()) as &[&str],
+        &column(orders, |order| order.payment_method.as_str()) as &[&str],
+        &column(orders, |order| order.reserved_until),
         now,
         &lines.orders,
         &lines.skus as &[&str],
         &lines.quantities,
         &lines.prices,
-        &events
-            .iter()
-            .map(|event| event.event_id)
-            .collect::<Vec<_>>(),
-        &events_text(|event| event.topic.as_str()) as &[&str],
-        &events_text(|event| event.key.as_str()) as &[&str],
-        &events_text(|event| event.event_type.as_str()) as &[&str],
-        &events_text(|event| event.source) as &[&str],
-        &events_text(|event| event.data.as_str()) as &[&str],
-        &traces as &[Option<&str>],
+        &column(events, |event| event.event_id),
+        &column(events, |event| event.topic.as_str()) as &[&str],
+        &column(events, |event| event.key.as_str()) as &[&str],
+        &column(events, |event| event.event_type.as_str()) as &[&str],
+        &column(events, |event| event.source) as &[&str],
+        &column(events, |event| event.data.as_str()) as &[&str],
+        &column(events, |event| event.traceparent.as_deref()) as &[Option<&str>],
         &uuids(refused),
     )
     .fetch_one(&mut **tx)
