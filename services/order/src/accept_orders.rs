@@ -8,7 +8,10 @@
 
 use std::{
     collections::HashMap,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -32,7 +35,9 @@ const GATHER_MAX: Duration = Duration::from_millis(5);
 const LOADED_FROM: usize = 16;
 
 /// How long one run of the transaction may take before it counts as unknown and is run again on
-/// another connection. The first run is left to end by itself: dropping it would not undo it.
+/// another connection. The first run is left to end by itself, since dropping it would not undo it;
+/// but one that has not begun its commit by then does not commit any more, so that the next run's
+/// refusal is the last word: what has begun it has taken its keys, and the next run waits for them.
 const ATTEMPT_WITHIN: Duration = Duration::from_millis(700);
 
 /// Between two runs of a batch.
@@ -97,16 +102,16 @@ impl AcceptOrders {
             .map(|one| one.first.received)
             .max()
             .unwrap_or(begun);
-        let answers = self.run_batch(batch, until + ACCEPT_WITHIN).await;
+        let answers = self.run_batch(batch, until + ACCEPT_WITHIN, false).await;
         metrics::histogram!("accept_duration_seconds").record(begun.elapsed().as_secs_f64());
         for (one, placed) in waiting.into_iter().zip(answers) {
             self.answer(one, placed);
         }
     }
 
-    /// Runs a batch until it is decided or `until` has passed: one answer per request.
-    async fn run_batch(&self, batch: Arc<Batch>, until: Instant) -> Vec<Placed> {
-        let mut unknown = false;
+    /// Runs a batch until it is decided or `until` has passed: one answer per request. `unknown`:
+    /// whether a run of it may have been committed already.
+    async fn run_batch(&self, batch: Arc<Batch>, until: Instant, mut unknown: bool) -> Vec<Placed> {
         let mut tries = 0;
         loop {
             tries += 1;
@@ -117,7 +122,7 @@ impl AcceptOrders {
             unknown |= error.is_unknown_outcome();
             let fleeting = error.must_rerun() || error.is_transient();
             if !fleeting && batch.requests.len() > 1 {
-                return Box::pin(self.run_halves(&batch, until)).await;
+                return Box::pin(self.run_halves(&batch, until, unknown)).await;
             }
             // A session that died with its server's last breath: the next one may be sound.
             let again = error.must_rerun() || unknown || (fleeting && tries < TRIES);
@@ -136,7 +141,7 @@ impl AcceptOrders {
     }
 
     /// One request that can't be decided must not take the others along.
-    async fn run_halves(&self, batch: &Batch, until: Instant) -> Vec<Placed> {
+    async fn run_halves(&self, batch: &Batch, until: Instant, unknown: bool) -> Vec<Placed> {
         let middle = batch.requests.len() / 2;
         let part = |range: std::ops::Range<usize>| {
             Arc::new(Batch {
@@ -146,11 +151,9 @@ impl AcceptOrders {
                 by_kafka: batch.by_kafka,
             })
         };
-        let mut answers = self.run_batch(part(0..middle), until).await;
-        answers.extend(
-            self.run_batch(part(middle..batch.requests.len()), until)
-                .await,
-        );
+        let mut answers = self.run_batch(part(0..middle), until, unknown).await;
+        let later = part(middle..batch.requests.len());
+        answers.extend(self.run_batch(later, until, unknown).await);
         answers
     }
 
@@ -158,15 +161,24 @@ impl AcceptOrders {
     async fn attempt(&self, batch: &Arc<Batch>) -> Result<Decided, StoreError> {
         let (store, catalogue) = (self.store.clone(), Arc::clone(&self.catalogue));
         let batch = Arc::clone(batch);
+        let given_up = Arc::new(AtomicBool::new(false));
+        let too_late = Arc::clone(&given_up);
         let work = tokio::spawn(async move {
             let mut tx = store.begin().await?;
             let decided = accept_batch::decide(&mut tx, &batch, &catalogue).await?;
+            if too_late.load(Ordering::SeqCst) {
+                tx.rollback().await?;
+                return Err(StoreError::no_answer());
+            }
             tx.commit().await?;
             Ok(decided)
         });
         match tokio::time::timeout(ATTEMPT_WITHIN, work).await {
             Ok(Ok(result)) => result,
-            Ok(Err(_)) | Err(_) => Err(StoreError::no_answer()),
+            Ok(Err(_)) | Err(_) => {
+                given_up.store(true, Ordering::SeqCst);
+                Err(StoreError::no_answer())
+            }
         }
     }
 
