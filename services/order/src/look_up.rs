@@ -71,9 +71,9 @@ pub(crate) async fn run(store: Store, sync: SyncGate, mut queue: mpsc::Receiver<
             continue;
         }
         match tokio::time::timeout(READ_WITHIN, read(&store, &timely)).await {
-            Ok(Ok(mut found)) => {
+            Ok(Ok(found)) => {
                 for one in timely {
-                    answer(one, &mut found, &sync);
+                    answer(one, &found, &sync);
                 }
             }
             Ok(Err(error)) => {
@@ -125,12 +125,17 @@ async fn read(store: &Store, batch: &[LookUp]) -> Result<Found, StoreError> {
     Ok(Found { keys, orders, skus })
 }
 
-fn answer(one: LookUp, found: &mut Found, sync: &SyncGate) {
+fn answer(one: LookUp, found: &Found, sync: &SyncGate) {
     let LookUp { asked, verdict } = one;
     let request = &asked.request;
     let before = found.keys.get(&request.hold_id).map(|row| {
         // Two waiters of one key may both be here: the row and its order stay for the other.
-        what_was_answered(request.fingerprint, row.clone(), &mut found.orders.clone())
+        let order = accepted_id(row).and_then(|id| found.orders.get_key_value(&id));
+        let mut order: HashMap<OrderId, Order> = order
+            .map(|(id, order)| (*id, order.clone()))
+            .into_iter()
+            .collect();
+        what_was_answered(request.fingerprint, row.clone(), &mut order)
     });
     let placed = match before {
         Some(accept_batch::Verdict::Before(order)) => {
