@@ -8,7 +8,7 @@ use domain::{Buyer, BuyerView};
 
 use crate::{
     Store, Tx,
-    error::{Doing, Result, expect_rows},
+    error::{Doing, Result, StoreError, expect_rows},
     text::{self, BuyerColumns},
 };
 
@@ -16,14 +16,22 @@ use crate::{
 /// lock of stock.
 ///
 /// # Errors
-/// 55P03 when another transaction holds one for too long.
+/// 55P03 when another transaction holds one for too long. [`StoreError::CatalogueMoved`] when a row
+/// went between the insert and the lock, because the limit was taken away: it may be back already,
+/// with units that this transaction would not see.
 pub async fn lock(tx: &mut Tx, keys: &[(Sku, Buyer)]) -> Result<BuyerView> {
     let keys: BTreeSet<(Sku, Buyer)> = keys.iter().cloned().collect();
     if keys.is_empty() {
         return Ok(BuyerView::new());
     }
     insert_missing(tx, &keys).await?;
-    lock_existing(tx, &keys).await
+    let locked = lock_existing(tx, &keys).await?;
+    match keys.iter().find(|key| !locked.contains_key(*key)) {
+        None => Ok(locked),
+        Some((sku, _)) => Err(StoreError::CatalogueMoved {
+            sku: sku.to_string(),
+        }),
+    }
 }
 
 async fn insert_missing(tx: &mut Tx, keys: &BTreeSet<(Sku, Buyer)>) -> Result<()> {
