@@ -46,7 +46,14 @@ pub(super) struct Record {
 impl Record {
     pub(super) fn bytes(&self) -> usize {
         let length = |bytes: &Option<Vec<u8>>| bytes.as_ref().map_or(0, Vec::len);
-        256 + length(&self.key) + length(&self.payload)
+        let headers = match &self.headers {
+            RawHeaders::Readable(headers) => headers
+                .iter()
+                .map(|(name, value)| 48 + name.len() + length(value))
+                .sum(),
+            RawHeaders::Unreadable => 0,
+        };
+        256 + length(&self.key) + length(&self.payload) + headers
     }
 }
 
