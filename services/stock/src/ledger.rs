@@ -459,9 +459,16 @@ impl Ledger {
         if self.refund_keys.contains_key(&news.refund_key) {
             return Verdict::Aside(Action::DeadLetter, Aside::OtherRefund);
         }
+        // A key of the form of ours may be the one that another payment will need: taken by this
+        // row, it would stop that payment's refund, and with it the whole consumer.
+        let refund_key = if news.refund_key.as_str().starts_with("refund-") {
+            RefundKey::of(&news.payment_id)
+        } else {
+            news.refund_key.clone()
+        };
         self.insert_refund(RefundRow {
             payment_id: news.payment_id.clone(),
-            refund_key: news.refund_key.clone(),
+            refund_key,
             order_id: news.order_id,
             amount: news.amount,
             reason: "external".to_owned(),

@@ -396,6 +396,23 @@ async fn money_that_went_back_unasked_is_recorded_and_its_payment_never_applied(
 }
 
 #[tokio::test]
+async fn a_foreign_refund_key_never_stands_in_the_way_of_another_payments_refund() {
+    let world = World::with_gate().await;
+    let placed = world.place("c", &[("A", 1)], 600.0).await;
+    let (order, total) = (placed.order, placed.total);
+    world.deliver(&[completed("p", order, total)]).await;
+    // The key that a refund of "q" will have.
+    world
+        .deliver(&[refunded("refund-q", "p", order, total)])
+        .await;
+    world.deliver(&[completed("q", order, total)]).await;
+    assert_eq!(
+        payment(&world, "q").await,
+        "COMPLETED 1000 - - REQUESTED 1000"
+    );
+}
+
+#[tokio::test]
 async fn news_that_contradicts_what_is_recorded_is_set_aside_alone() {
     let world = World::with_gate().await;
     let mine = world.place("c", &[("A", 1)], 600.0).await;
