@@ -4,6 +4,7 @@
 //! `run`, and one line in [`args::Command`] and one in its `run`.
 
 pub mod args;
+pub mod bench;
 pub mod demo;
 pub mod doctor;
 pub mod down;
