@@ -15,7 +15,7 @@ use sqlx::{Connection, PgConnection, Row};
 
 use crate::{Result, Store, error::Doing};
 
-/// Offenders that one check lists at most; `left` counts all of them.
+/// Offenders that a report lists at most; `left` counts all of them.
 pub const OFFENDERS_MAX: usize = 20;
 
 /// How long one check may take before the server ends it.
@@ -34,7 +34,7 @@ pub struct Check {
     pub left: String,
     /// What it must equal or respect, for people.
     pub right: String,
-    /// Ids of what breaks it, at most [`OFFENDERS_MAX`], each with both of its sides.
+    /// Ids of what breaks it, each with both of its sides: all of them, until a report is made.
     pub offenders: Vec<String>,
 }
 
@@ -53,7 +53,7 @@ impl Check {
                 format!("{count} offenders")
             },
             right: right.to_owned(),
-            offenders: offenders.into_iter().take(OFFENDERS_MAX).collect(),
+            offenders,
         }
     }
 }
