@@ -74,7 +74,6 @@ impl Ops {
     }
 
     /// The routes of the operations port.
-    #[must_use]
     pub fn router(&self) -> Router {
         Router::new()
             .route("/livez", get(|| async { "ok" }))
