@@ -208,7 +208,7 @@ fn rate(count: usize, span: Duration) -> f64 {
 }
 
 fn to_f64(count: usize) -> f64 {
-    u32::try_from(count).map_or(f64::from(u32::MAX), f64::from)
+    f64::from(u32::try_from(count).unwrap_or(u32::MAX))
 }
 
 fn accept_ms(answered: &[Answered]) -> Percentiles {
