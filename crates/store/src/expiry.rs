@@ -80,8 +80,9 @@ pub async fn lock_due(tx: &mut Tx, after: Cursor, limit: i64) -> Result<Vec<Curs
         .collect())
 }
 
-/// Statement 2: of locked orders, those that no payment in flight protects, sorted by id. A PENDING
-/// payment protects its order for `grace_seconds` after the deadline.
+/// Statement 2: of locked orders, those that no payment in flight protects, sorted by id. For
+/// `grace_seconds` after the deadline a payment protects its order while it is PENDING, and while
+/// it is captured and the news is on its way to settlement, which applies it or refunds it.
 ///
 /// # Errors
 /// The database.
@@ -99,7 +100,12 @@ pub async fn without_payment(
              and not exists (select
                              from payments p
                              where p.order_id = o.id
-                               and p.state = 'PENDING'
+                               and (p.state = 'PENDING'
+                                    or p.state = 'COMPLETED'
+                                       and not p.applied
+                                       and not exists (select
+                                                       from refunds r
+                                                       where r.payment_id = p.id))
                                and now() < o.reserved_until + make_interval(secs => $2))
            order by o.id"#,
         &ids,

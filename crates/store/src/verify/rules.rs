@@ -177,7 +177,8 @@ pub(super) const ALL: &[Rule] = &[
          from orders o
          where o.status = 'RESERVED' and o.reserved_until < now() - interval '3 seconds'
            and not exists (select from outages where closed_at is null)
-           and not exists (select from payments p where p.order_id = o.id and p.state = 'PENDING'
+           and not exists (select from payments p where p.order_id = o.id
+                           and p.state in ('PENDING', 'COMPLETED')
                            and o.reserved_until > now() - interval '63 seconds')
          order by o.id",
     ),

@@ -85,6 +85,30 @@ async fn a_charge_that_is_just_beginning_is_seen_by_the_second_statement() {
 }
 
 #[tokio::test]
+async fn a_captured_payment_whose_news_is_on_its_way_protects_its_order() {
+    let world = World::with_gate().await;
+    let placed = world.place("c", &[("A", 1)], -1.0).await;
+    pending(&world, placed.order).await;
+    world
+        .execute(
+            "update payments set state = 'COMPLETED', captured_minor = 1000, next_attempt_at = null",
+        )
+        .await;
+    world.all_is_well().await;
+    let expired = world.expiry().expire_due_orders().await.unwrap();
+    assert_eq!(expired, Expired::Orders(Vec::new()));
+    let expiry = world
+        .expiry()
+        .with_payment_grace(Duration::from_millis(500));
+    let expired = expiry.expire_due_orders().await.unwrap();
+    assert_eq!(
+        expired,
+        Expired::Orders(vec![placed.order]),
+        "no longer than the grace"
+    );
+}
+
+#[tokio::test]
 async fn protected_orders_at_the_head_do_not_hold_up_the_others() {
     let world = World::with_gate().await;
     world.sku("B", 10_000, None).await;
