@@ -30,6 +30,7 @@ fn with(field: &str, value: &str) -> Vec<u8> {
         .into_bytes()
 }
 
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn cases() -> Vec<Case> {
     let quantities = [
         "0",
@@ -233,6 +234,7 @@ async fn every_malformed_order_gets_a_problem_that_names_it_and_changes_nothing(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[expect(clippy::too_many_lines, reason = "a table")]
 async fn keys_callers_and_paths_that_are_wrong_get_their_own_problem() {
     let world = World::start().await;
     world.operator().put_sku("BAD", 100, &json!({})).await;

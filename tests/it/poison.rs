@@ -12,6 +12,9 @@ const HEADERS: [(&str, &str); 5] = [
     ("content-type", "application/json"),
 ];
 
+/// (what, headers, payload)
+type Case<'a> = (&'a str, Vec<(&'a str, &'a str)>, Option<Vec<u8>>);
+
 fn headers<'a>(id: &'a str, changes: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
     let mut headers: Vec<(&str, &str)> = HEADERS.to_vec();
     headers.push(("ce_id", id));
@@ -23,6 +26,10 @@ fn headers<'a>(id: &'a str, changes: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[expect(
+    clippy::too_many_lines,
+    reason = "a table and what is expected of each of its rows"
+)]
 async fn what_can_never_be_handled_is_dead_lettered_while_other_orders_go_on() {
     let world = World::with(Options {
         upstream: true,
@@ -49,7 +56,7 @@ async fn what_can_never_be_handled_is_dead_lettered_while_other_orders_go_on() {
         .map(char::from)
         .collect::<String>();
     let negative = negative.replace("12900", "-12900").into_bytes();
-    let cases: Vec<(&str, Vec<(&str, &str)>, Option<Vec<u8>>)> = vec![
+    let cases: Vec<Case<'_>> = vec![
         (
             "garbage",
             headers("garbage", &[]),

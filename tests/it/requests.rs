@@ -62,6 +62,7 @@ async fn until_answered(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[expect(clippy::too_many_lines, reason = "one story, told in order")]
 async fn requests_by_kafka_are_answered_and_a_replay_takes_nothing() {
     let world = World::start().await;
     world.operator().put_sku("ASKED", 5, &json!({})).await;

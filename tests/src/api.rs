@@ -131,7 +131,6 @@ pub fn order(customer: &str, lines: &[(&str, i64)]) -> Value {
 ///
 /// # Panics
 /// The answer is not a 201 with an order.
-#[must_use]
 pub fn accepted(answer: &Answer) -> String {
     let text = String::from_utf8_lossy(&answer.body);
     assert_eq!(answer.status, 201, "{text}");

@@ -591,10 +591,9 @@ impl World {
         for service in self.order.drain(..) {
             service.stop().await;
         }
-        for service in [self.payment.take(), self.stock.take(), self.gateway.take()] {
-            if let Some(service) = service {
-                service.stop().await;
-            }
+        let others = [self.payment.take(), self.stock.take(), self.gateway.take()];
+        for service in others.into_iter().flatten() {
+            service.stop().await;
         }
         self.store.close().await;
         if let Some((_, database)) = self.database_url.rsplit_once('/') {
