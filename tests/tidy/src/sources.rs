@@ -18,6 +18,10 @@ const LONG: &[(&str, &str)] = &[
         "what payment news does to rows, pure, with its table of cases beside it",
     ),
     (
+        "services/stock/tests/it/settlement.rs",
+        "every cell of the table of payment news, in the table's order",
+    ),
+    (
         "services/stock/tests/it/support.rs",
         "what the suite of the stock service stands on, in one place",
     ),
