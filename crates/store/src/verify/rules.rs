@@ -240,6 +240,7 @@ pub(super) const ALL: &[Rule] = &[
          where o.id > (select low from relay_watermark where name = 'outbox')
            and o.at < now() - interval '5 seconds' order by o.id",
     ),
+    // Inbox rows are pruned after 30 days; a partition of the outbox that never fills lives longer.
     rule(
         "I18",
         "every event that a consumer of ours must handle was handled or set aside within 15 s",
@@ -248,7 +249,7 @@ pub(super) const ALL: &[Rule] = &[
          from outbox o
          where o.type in ('ORDER_RESERVED', 'REFUND_REQUESTED') and o.topic = 'orders.v1'
            and o.id <= (select low from relay_watermark where name = 'outbox')
-           and o.at < now() - interval '15 seconds'
+           and o.at between now() - interval '29 days' and now() - interval '15 seconds'
            and exists (select from heartbeats where name = 'payment')
            and not exists (select from inbox i where i.consumer = 'payment'
                            and i.source = o.source and i.event_id = o.event_id::text)
@@ -259,7 +260,7 @@ pub(super) const ALL: &[Rule] = &[
          from outbox o
          where o.topic = 'payments.v1'
            and o.id <= (select low from relay_watermark where name = 'outbox')
-           and o.at < now() - interval '15 seconds'
+           and o.at between now() - interval '29 days' and now() - interval '15 seconds'
            and not exists (select from inbox i where i.consumer = 'stock'
                            and i.source = o.source and i.event_id = o.event_id::text)
            and not exists (select from dead_letters d where d.consumer = 'stock'
