@@ -24,18 +24,17 @@ fn count(statuses: &[StatusCode], wanted: u16) -> usize {
         .count()
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn two_hundred_orders_for_a_hundred_units_sell_exactly_a_hundred() {
-    let world = World::start().await;
-    world.operator().put_sku("RUSH", 100, &json!({})).await;
-    let statuses = rush(&world, "RUSH", 200).await;
+/// Twice as many orders as units, all at once.
+async fn sells_exactly_what_there_is(world: World, sku: &str) {
+    world.operator().put_sku(sku, 100, &json!({})).await;
+    let statuses = rush(&world, sku, 200).await;
     assert_eq!(
         (count(&statuses, 201), count(&statuses, 410)),
         (100, 100),
         "{statuses:?}"
     );
     world.settled().await;
-    let stock = world.operator().get("/v1/skus/RUSH").await;
+    let stock = world.operator().get(&format!("/v1/skus/{sku}")).await;
     assert_eq!(
         (&stock["available"], &stock["sold"]),
         (&json!(0), &json!(100)),
@@ -45,27 +44,18 @@ async fn two_hundred_orders_for_a_hundred_units_sell_exactly_a_hundred() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn two_hundred_orders_for_a_hundred_units_sell_exactly_a_hundred() {
+    sells_exactly_what_there_is(World::start().await, "RUSH").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn two_replicas_of_the_order_service_sell_exactly_what_there_is() {
     let world = World::with(Options {
         order_replicas: Some(2),
         ..Options::default()
     })
     .await;
-    world.operator().put_sku("TWO", 100, &json!({})).await;
-    let statuses = rush(&world, "TWO", 200).await;
-    assert_eq!(
-        (count(&statuses, 201), count(&statuses, 410)),
-        (100, 100),
-        "{statuses:?}"
-    );
-    world.settled().await;
-    let stock = world.operator().get("/v1/skus/TWO").await;
-    assert_eq!(
-        (&stock["available"], &stock["sold"]),
-        (&json!(0), &json!(100)),
-        "{stock}"
-    );
-    world.end().await;
+    sells_exactly_what_there_is(world, "TWO").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
