@@ -12,6 +12,7 @@ pub mod environment;
 pub mod exit;
 pub mod http_client;
 pub mod load;
+pub mod open_files;
 pub mod order;
 pub mod output;
 pub mod prepare;

@@ -11,6 +11,9 @@ fn main() -> ExitCode {
     if cli.command.writes_logs() || std::env::var_os("HOLDFAST_LOG").is_some() {
         platform::telemetry::init();
     }
+    if let Err(error) = cli::open_files::raise_limit() {
+        eprintln!("warning: the limit of open files stays as it is: {error}");
+    }
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
