@@ -51,7 +51,7 @@ async fn a_used_up_pool_is_a_short_wait_and_transient() {
     with_db(|db| async move {
         let small = db.store_with(|options| {
             options.max_connections = 1;
-            options.acquire_timeout = Duration::from_millis(50);
+            options.acquire_timeout = Duration::from_secs(1);
         });
         let held = small.begin().await?;
         let error = small.begin().await.expect_err("used up");
