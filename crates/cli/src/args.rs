@@ -4,11 +4,19 @@ use clap::{Parser, Subcommand};
 
 use crate::{bench, demo, doctor, down, exit::Exit, load, order, prepare, seed, serve, up, verify};
 
+#[cfg(not(feature = "failpoints"))]
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+#[cfg(feature = "failpoints")]
+const VERSION: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    " (holdfast-failpoint: a build for tests that can be told to crash)"
+);
+
 /// Orders and stock for flash sales: no unit sold twice, none lost.
 #[derive(Debug, Parser)]
 #[command(
     name = "holdfast",
-    version,
+    version = VERSION,
     after_help = "Exit codes: 0 done, 1 failed, 2 usage, 3 an invariant is red, \
                   4 a server can't be reached.\n\
                   Addresses are read from DATABASE_URL, REDIS_URL, KAFKA_BROKERS and HOLDFAST_URL: \

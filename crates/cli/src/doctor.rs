@@ -98,6 +98,11 @@ impl Target {
 /// An address is missing, or standard output can't be written.
 pub async fn run(args: Args) -> anyhow::Result<Exit> {
     let begun = platform::clock::monotonic();
+    #[cfg(feature = "failpoints")]
+    eprintln!(
+        "warning: this binary has crash points ({})",
+        platform::failpoints::MARKER
+    );
     let targets: Vec<Target> = if args.wait.is_empty() {
         Target::value_variants()
             .iter()

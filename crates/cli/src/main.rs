@@ -11,6 +11,11 @@ fn main() -> ExitCode {
     if cli.command.writes_logs() || std::env::var_os("HOLDFAST_LOG").is_some() {
         platform::telemetry::init();
     }
+    #[cfg(feature = "failpoints")]
+    if let Err(error) = platform::failpoints::start() {
+        eprintln!("error: {error}");
+        return Exit::Usage.into();
+    }
     if let Err(error) = cli::open_files::raise_limit() {
         eprintln!("warning: the limit of open files stays as it is: {error}");
     }

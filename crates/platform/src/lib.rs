@@ -3,6 +3,8 @@
 
 pub mod clock;
 pub mod config;
+#[cfg(feature = "failpoints")]
+pub mod failpoints;
 pub mod ops;
 pub mod periodic;
 pub mod shutdown;
@@ -11,3 +13,47 @@ pub mod telemetry;
 pub use config::{CommonConfig, Environment, PaymentsMode};
 pub use ops::{Ops, serve};
 pub use shutdown::Shutdown;
+
+/// Marks a place between two stores where a process can be told to die; `err` names what it does
+/// when it is told to fail instead.
+///
+/// In an async context: `crash_point!("cp1");` or `crash_point!("cp1", err => return Err(..));`, with
+/// `if CONDITION,` before `err` where the place is one only then.
+/// Without the feature `failpoints` it is nothing at all.
+#[cfg(feature = "failpoints")]
+#[macro_export]
+macro_rules! crash_point {
+    ($name:literal) => {
+        $crate::failpoints::reach($name).await;
+    };
+    ($name:literal, err => $error:expr) => {
+        if $crate::failpoints::reach($name).await == $crate::failpoints::Bite::Err {
+            $error;
+        }
+    };
+    ($name:literal, if $there:expr, err => $error:expr) => {
+        if $there {
+            $crate::crash_point!($name, err => $error);
+        }
+    };
+}
+
+/// Nothing: the feature `failpoints` is off.
+#[cfg(not(feature = "failpoints"))]
+#[macro_export]
+macro_rules! crash_point {
+    ($($tokens:tt)*) => {};
+}
+
+#[cfg(all(test, not(feature = "failpoints")))]
+mod tests {
+    /// Were it anything, it would not compile here: there is no such point, no such name, and
+    /// nothing to await in a constant.
+    #[test]
+    fn without_the_feature_a_crash_point_is_nothing() {
+        const NOTHING: () = {
+            crate::crash_point!("no such point", err => return no_such_name);
+        };
+        assert_eq!(NOTHING, ());
+    }
+}

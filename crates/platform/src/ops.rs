@@ -75,11 +75,13 @@ impl Ops {
 
     /// The routes of the operations port.
     pub fn router(&self) -> Router {
-        Router::new()
+        let router = Router::new()
             .route("/livez", get(|| async { "ok" }))
             .route("/readyz", get(readyz))
-            .route("/metrics", get(metrics))
-            .with_state(self.clone())
+            .route("/metrics", get(metrics));
+        #[cfg(feature = "failpoints")]
+        let router = router.route("/failpoints", get(failpoints).post(set_failpoints));
+        router.with_state(self.clone())
     }
 }
 
@@ -98,6 +100,21 @@ async fn metrics() -> impl IntoResponse {
         [(header::CONTENT_TYPE, "text/plain; version=0.0.4")],
         telemetry::render_metrics(),
     )
+}
+
+/// What was reached and what bit.
+#[cfg(feature = "failpoints")]
+async fn failpoints() -> impl IntoResponse {
+    Json(crate::failpoints::counts())
+}
+
+/// Takes a setting as in `HOLDFAST_FAILPOINTS`; says what was reached and what bit so far.
+#[cfg(feature = "failpoints")]
+async fn set_failpoints(setting: String) -> impl IntoResponse {
+    match crate::failpoints::set(&setting) {
+        Ok(()) => Json(crate::failpoints::counts()).into_response(),
+        Err(error) => (StatusCode::BAD_REQUEST, error.to_string()).into_response(),
+    }
 }
 
 /// Serves `router` until shutdown begins, then finishes the requests in flight, for at most

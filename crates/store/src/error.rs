@@ -119,6 +119,12 @@ impl StoreError {
         Self::CommitUnknown(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into()))
     }
 
+    /// A connection that broke before anything was committed.
+    #[must_use]
+    pub fn no_connection() -> Self {
+        Self::Connect(sqlx::Error::Io(std::io::ErrorKind::ConnectionReset.into()))
+    }
+
     /// The name of the constraint that was violated.
     #[must_use]
     pub fn constraint(&self) -> Option<&str> {

@@ -203,6 +203,11 @@ async fn write(
     for order in orders::insert_accepted(tx, &accepted, &refused, view.now).await? {
         known.insert(order.hold_id, Verdict::Accepted(order));
     }
+    platform::crash_point!(
+        "cp9",
+        if accepted.len() < requests.len(),
+        err => return Err(StoreError::no_connection())
+    );
     Ok(())
 }
 

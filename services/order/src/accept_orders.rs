@@ -164,13 +164,17 @@ impl AcceptOrders {
         let given_up = Arc::new(AtomicBool::new(false));
         let too_late = Arc::clone(&given_up);
         let work = tokio::spawn(async move {
+            platform::crash_point!("cp3", err => return Err(StoreError::no_connection()));
             let mut tx = store.begin().await?;
             let decided = accept_batch::decide(&mut tx, &batch, &catalogue).await?;
+            platform::crash_point!("cp4", err => return Err(StoreError::no_connection()));
             if too_late.load(Ordering::SeqCst) {
                 tx.rollback().await?;
                 return Err(StoreError::no_answer());
             }
+            platform::crash_point!("cp6", err => return Err(commit_unheard(tx)));
             tx.commit().await?;
+            platform::crash_point!("cp5", err => return Err(StoreError::no_answer()));
             Ok(decided)
         });
         match tokio::time::timeout(ATTEMPT_WITHIN, work).await {
@@ -268,6 +272,17 @@ fn fold_twins(asked: Vec<Asked>) -> Vec<Waiting> {
         }
     }
     waiting
+}
+
+/// A COMMIT that the server still works on when nobody waits for it any more: the next run's insert
+/// meets the keys in an open transaction.
+#[cfg(feature = "failpoints")]
+fn commit_unheard(tx: store::Tx) -> StoreError {
+    tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_millis(150)).await;
+        tx.commit().await.ok();
+    });
+    StoreError::no_answer()
 }
 
 fn report(error: &StoreError, unknown: bool) {

@@ -42,11 +42,19 @@ pub(crate) async fn run(
         // The windows are judged by PostgreSQL's clock; without a reading nothing could be accepted.
         let now_ms = pg_clock.now().map_or(0, |now| now.timestamp_millis());
         let holds: Vec<Hold> = asked.iter().map(hold).collect();
-        let outcomes = gate.reserve(shard, now_ms, &holds).await;
+        let outcomes = reserve(&gate, shard, now_ms, &holds).await;
         for (asked, outcome) in asked.into_iter().zip(outcomes) {
             pass_on(asked, outcome, &next);
         }
     }
+}
+
+/// One outcome per hold; a call that fails is no answer.
+async fn reserve(gate: &Gate, shard: Shard, now_ms: i64, holds: &[Hold]) -> Vec<ReserveOutcome> {
+    platform::crash_point!("cp1", err => return vec![ReserveOutcome::NoGate; holds.len()]);
+    let outcomes = gate.reserve(shard, now_ms, holds).await;
+    platform::crash_point!("cp2", err => return vec![ReserveOutcome::NoGate; holds.len()]);
+    outcomes
 }
 
 /// What can still be served; the late are answered that nothing was taken.

@@ -37,6 +37,7 @@ impl<G: PaymentGateway> Desk<G> {
 
     /// Charges under the payment's constant key.
     pub(crate) async fn charge(&self, payment: &PendingPayment) {
+        platform::crash_point!("cp20", err => return);
         let answer = self
             .gateway
             .charge(&NewCharge {
@@ -47,6 +48,9 @@ impl<G: PaymentGateway> Desk<G> {
                 method: payment.method.clone(),
             })
             .await;
+        platform::crash_point!("cp21", err => {
+            return self.settle_charge(payment, Err(GatewayError::TimedOut)).await
+        });
         self.settle_charge(payment, answer).await;
     }
 
@@ -79,6 +83,9 @@ impl<G: PaymentGateway> Desk<G> {
                 amount: refund.amount,
             })
             .await;
+        platform::crash_point!("cp24", err => {
+            return self.settle_refund(refund, Err(GatewayError::TimedOut)).await
+        });
         self.settle_refund(refund, answer).await;
     }
 

@@ -193,6 +193,7 @@ impl ExpireOrders {
         if free.is_empty() {
             return Ok((Vec::new(), next));
         }
+        platform::crash_point!("cp25", err => return Err(store::StoreError::no_connection().into()));
         let orders = store::orders::lock(tx, &free).await?;
         let endings: Vec<Ending<'_>> = orders
             .iter()

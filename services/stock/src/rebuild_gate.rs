@@ -124,6 +124,7 @@ async fn put_holds(stock: &Stock, shard: Shard) -> Result<usize, StockError> {
     loop {
         let page = store::holds::live_page(&stock.store, shard, after, PAGE).await?;
         if !page.holds.is_empty() {
+            platform::crash_point!("cp26", err => return Err(store::StoreError::no_connection().into()));
             keep(stock, shard, &page.holds).await?;
             count += page.holds.len();
         }

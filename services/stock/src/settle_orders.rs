@@ -81,12 +81,14 @@ impl Handler for SettleOrders {
     }
 
     async fn after_commit(&self, events: &[Inbound<PaymentEvent>]) {
+        platform::crash_point!("cp18", err => return);
         let orders: BTreeSet<OrderId> = events
             .iter()
             .map(|inbound| order_of(&inbound.event))
             .collect();
         let orders: Vec<OrderId> = orders.into_iter().collect();
         self.sync.note(&sync_orders(&self.stock, &orders).await);
+        platform::crash_point!("cp19");
     }
 }
 
@@ -225,6 +227,7 @@ async fn ask_for_refunds(tx: &mut Tx, ledger: &Ledger) -> Result<(), HandleError
         metrics::counter!("refunds_requested_total")
             .increment(u64::try_from(asked.len()).unwrap_or(u64::MAX));
         store::outbox::insert(tx, &asked).await?;
+        platform::crash_point!("cp23", err => return Err(store::StoreError::no_connection().into()));
     }
     Ok(())
 }

@@ -75,6 +75,7 @@ async fn sweep_once(stock: &Stock, shard: Shard) -> Result<Swept, StockError> {
         }
     }
     if !held.is_empty() {
+        platform::crash_point!("cp7", err => return Err(store::StoreError::no_connection().into()));
         let (views, orphaned) = ask(stock, shard, held).await?;
         swept.orphaned = orphaned;
         for view in &views {

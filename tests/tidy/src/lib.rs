@@ -8,6 +8,8 @@
 #[cfg(test)]
 mod asyncapi;
 #[cfg(test)]
+mod crash_points;
+#[cfg(test)]
 mod documents;
 #[cfg(test)]
 mod edges;

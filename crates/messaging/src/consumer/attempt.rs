@@ -42,6 +42,7 @@ pub(super) async fn attempt<H: Handler>(
             "after_commit panicked; the sweeps repair"
         );
     }
+    platform::crash_point!("cp16", err => return Err(store::StoreError::no_connection().into()));
     Ok(tally)
 }
 
@@ -55,12 +56,14 @@ async fn transact<H: Handler>(
         [] => None,
         events => Some(handler.prepare(events).await?),
     };
+    platform::crash_point!("cp14", err => return Err(store::StoreError::no_connection().into()));
     let mut tx = store.begin().await?;
     let keys = unit.keys();
     let new: HashSet<EventKey> = match keys.as_slice() {
         [] => HashSet::new(),
         keys => inbox::insert(&mut tx, consumer, keys).await?,
     };
+    platform::crash_point!("cp15", err => return Err(store::StoreError::no_connection().into()));
     let fresh = unit.new_first(&new);
     let asides = match (fresh, prepared) {
         (0, _) | (_, None) => Vec::new(),
@@ -82,6 +85,7 @@ async fn transact<H: Handler>(
         letters => dead_letters::insert(&mut tx, letters).await?,
     };
     tx.commit().await?;
+    platform::crash_point!("cp17", err => return Err(store::StoreError::no_answer().into()));
     for letter in &letters {
         tracing::warn!(
             consumer = letter.consumer,

@@ -162,6 +162,11 @@ impl Relay {
             if self.pending.is_empty() && self.in_flight.len() + 1000 <= IN_FLIGHT_MAX {
                 read = self.read().await?;
             }
+            platform::crash_point!(
+                "cp13",
+                if !self.pending.is_empty(),
+                err => return Err(store::StoreError::no_connection().into())
+            );
             self.hand_over().await?;
         }
         self.move_watermark(false).await?;
@@ -222,6 +227,11 @@ impl Relay {
         self.spoke_at = clock::monotonic();
         let ids: Vec<i64> = batch.rows.iter().map(|row| row.id).collect();
         let xmin = u64::try_from(batch.xmin).unwrap_or(0);
+        platform::crash_point!(
+            "cp10",
+            if !ids.is_empty(),
+            err => return Err(store::StoreError::no_connection().into())
+        );
         let taken = self.cursor.take(&ids, xmin);
         self.pending.extend(batch.rows.into_iter().take(taken));
         if self.cursor.needs_fence() {
@@ -313,6 +323,11 @@ impl Relay {
         let floor = self.floor();
         let due = now || self.in_flight.is_empty() || self.moved_at.elapsed() >= MOVE_EVERY;
         if floor > self.low && due {
+            platform::crash_point!(
+                "cp12",
+                if self.in_flight.is_empty(),
+                err => return Err(store::StoreError::no_connection().into())
+            );
             outbox::move_watermark(self.lease.conn(), floor).await?;
             self.low = floor;
             self.moved_at = clock::monotonic();

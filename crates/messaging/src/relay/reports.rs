@@ -44,6 +44,11 @@ impl Relay {
             metrics::counter!("relay_published_total")
                 .increment(u64::try_from(acknowledged).unwrap_or(u64::MAX));
             self.recovered();
+            platform::crash_point!(
+                "cp11",
+                if !self.in_flight.is_empty(),
+                err => return Err(store::StoreError::no_connection().into())
+            );
         }
         if let Some((id, code)) = failed {
             self.begin_again(id, &code.to_string())?;

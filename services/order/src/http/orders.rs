@@ -80,7 +80,13 @@ pub(super) async fn place(
         payment_method: draft.payment_method,
     };
     let traceparent = trace::traceparent(&headers).map(str::to_owned);
-    match app.place.place(request, traceparent).await {
+    let placed = app.place.place(request, traceparent).await;
+    platform::crash_point!(
+        "cp8",
+        if matches!(placed, Placed::Accepted(_)),
+        err => return Err(Problem::outcome_unknown())
+    );
+    match placed {
         Placed::Accepted(order) => created(&order),
         Placed::Replayed(order) => created(&order.as_of_version_1()).map(replayed),
         Placed::KeyReused => Err(Problem::new(

@@ -49,6 +49,7 @@ pub(super) async fn record(store: &Store, news: &[&News]) -> Result<(), StoreErr
         batch.take(news);
     }
     if batch.write(&mut tx).await? {
+        platform::crash_point!("cp22", err => return Err(StoreError::no_connection()));
         tx.commit().await
     } else {
         tx.rollback().await
