@@ -9,7 +9,7 @@ PROFILE ?= dev
 BIN := target/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))/holdfast
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test up down bench check sqlx
+.PHONY: help setup build demo test teeth up down bench check sqlx
 
 help: ## What there is
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | column -t -s "$$(printf '\t')" 2>/dev/null \
@@ -33,6 +33,9 @@ down: ## End what `make up` started
 
 test: ## Every test, on real servers
 	@scripts/test.sh
+
+teeth: ## Plant each bug of tests/teeth, and see its test fail
+	@scripts/teeth.sh
 
 check: ## Format, lints, crate edges, golden files, stale query cache
 	@scripts/check.sh

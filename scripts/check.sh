@@ -23,6 +23,7 @@ step lints cargo clippy --locked --workspace --all-targets --quiet -- -D warning
 step 'rules of the code base' cargo test --locked --quiet --package tidy
 step 'golden files' cargo test --locked --quiet --package contracts
 step 'query cache' scripts/sqlx.sh --check
+step 'planted bugs' scripts/teeth.sh --check
 
 if [[ ${#failed[@]} -gt 0 ]]; then
     printf 'make check: FAILED: %s\n' "$(IFS=,; echo "${failed[*]}")"

@@ -1,0 +1,258 @@
+#!/usr/bin/env bash
+# Plants each bug of tests/teeth in a copy of HEAD, one at a time, and requires that the test which
+# its patch names fails because of it. `teeth.sh NAME...` plants some; `teeth.sh --check` builds
+# nothing: it says whether each patch still applies and each named test still exists.
+#
+# A patch has a header above the diff, which `git apply` passes over:
+#   bug:        what is wrong with the product then, in one sentence
+#   from:       the rule of the protocol, the defect of a peer, or the case that it comes from
+#   caught-by:  PACKAGE TARGET TEST, where TARGET is `lib` or the name of a test binary
+#   because:    what the failing test must have said (extended regular expression)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+root=$PWD
+
+bugs=tests/teeth
+tree=target/teeth
+built=target/teeth-target
+state=target/teeth-state
+logs=target/teeth-logs
+holdfast=$logs/holdfast
+at_least=25     # bugs
+test_within=300 # seconds
+
+# The guarantees that a test from end to end holds: each line is caught by one of its tests.
+guarantees=(
+    'selling::two_hundred_orders_for_a_hundred_units_sell_exactly_a_hundred'
+    'selling::opposite_pairs_of_the_last_units_have_one_winner_and_the_loser_holds_nothing'
+    'keys::one_key_a_hundred_times_at_once_over_two_replicas_is_one_order'
+    'keys::a_key_with_another_body_is_refused_in_flight_and_afterwards'
+    'keys::after_sell_out_an_accepted_key_still_answers_its_201'
+    'commits::a_commit_whose_reply_is_lost_is_answered_with_its_order'
+    'commits::a_commit_that_never_arrived_is_run_again'
+    'payments::each_event_delivered_one_to_five_times_and_shuffled_ends_the_same'
+    'payments::expiry_and_money_fired_together_have_one_end_each_and_the_money_is_right'
+    'payments::cancel_and_money_fired_together_have_one_end_each_and_the_money_is_right'
+    'gate::a_hold_whose_owner_died_is_given_back_within_seven_seconds'
+    'gate::a_lost_sync_is_healed_by_the_sweep'
+    'gate::flushall_between_reserve_and_settle_oversells_nothing_and_forgets_no_key'
+    'outages::kafka_stopped_in_mid_sale_stops_no_accept_and_everything_drains'
+    'poison::what_can_never_be_handled_is_dead_lettered_while_other_orders_go_on'
+    'demo::the_demo_ends_clean_and_leaves_no_process_behind'
+)
+
+field() { # PATCH NAME
+    sed -n "/^diff /q; s/^$2: *//p" "$1" | head -n 1
+}
+
+name_of() { # PATCH
+    basename "$1" .patch
+}
+
+# The folder of a package.
+folder_of() { # PACKAGE
+    grep -lx "name = \"$1\"" crates/*/Cargo.toml services/*/Cargo.toml tests/Cargo.toml tests/*/Cargo.toml |
+        head -n 1 | xargs -r dirname
+}
+
+# What keeps a patch from being planted; nothing when all is well.
+complain() { # PATCH
+    local patch=$1 package target test path module folder
+    for path in bug from caught-by because; do
+        [[ -n $(field "$patch" "$path") ]] || echo "no '$path:' in its header"
+    done
+    git apply --check "$patch" 2>&1 | sed 's/^error: //' | head -n 3
+    while read -r path; do
+        [[ $path =~ ^(services|crates|lua|migrations|\.sqlx)/ && ! $path =~ /tests/ ]] ||
+            echo "$path is no code of the product"
+    done < <(git apply --numstat "$patch" | cut -f 3 | sed -E 's/^(.*)\{.* => (.*)\}/\1\2/')
+    read -r package target test < <(field "$patch" caught-by)
+    folder=$(folder_of "$package")
+    if [[ -z $folder ]]; then
+        echo "no package $package"
+        return
+    fi
+    module=${test%::*}
+    module=${module##*::}
+    [[ $target == lib ]] && folder+=/src
+    find "$folder" \( -name "$module.rs" -o "(" -name mod.rs -o -name lib.rs ")" -a -path "*/src/*" \) -print0 |
+        xargs -0r grep -qE "fn ${test##*::}\(" || echo "no test $test in $package"
+}
+
+check() {
+    local patch complaints test catchers bad=0
+    for patch in "$bugs"/*.patch; do
+        complaints=$(complain "$patch")
+        if [[ -n $complaints ]]; then
+            bad=1
+            sed "s|^|$patch: |" <<< "$complaints"
+        fi
+    done
+    catchers=$(for patch in "$bugs"/*.patch; do field "$patch" caught-by; done)
+    for test in "${guarantees[@]}"; do
+        grep -q " $test$" <<< "$catchers" || { bad=1; echo "nothing is planted for $test to catch"; }
+    done
+    if [[ $(ls "$bugs"/*.patch | wc -l) -lt $at_least ]]; then
+        bad=1
+        echo "fewer than $at_least bugs"
+    fi
+    return "$bad"
+}
+
+in_tree() { # COMMAND...
+    (cd "$tree" && CARGO_TARGET_DIR=$root/$built CARGO_INCREMENTAL=1 "$@")
+}
+
+# A copy of HEAD and what was compiled already of the packages of others; nothing of this copy is
+# ever found by a build of the repository itself.
+prepare() {
+    mkdir -p "$logs"
+    git worktree prune
+    if [[ -e $tree/.git ]]; then
+        git -C "$tree" checkout --quiet --force --detach "$(git rev-parse HEAD)"
+        git -C "$tree" clean -qfd
+    else
+        git worktree add --quiet --force --detach "$tree" HEAD
+    fi
+    git diff --quiet HEAD || echo 'teeth: the bugs are planted in HEAD: what is not committed is not in it' >&2
+    if [[ ! -d $built/debug && -d target/debug/deps ]]; then
+        mkdir -p "$built/debug"
+        cp -a --reflink=auto target/debug/{deps,build,.fingerprint} "$built/debug/"
+        local manifest
+        for manifest in crates/*/Cargo.toml services/*/Cargo.toml tests/Cargo.toml tests/*/Cargo.toml; do
+            rm -rf "$built/debug/.fingerprint/$(sed -n 's/^name = "\(.*\)"/\1/p;T;q' "$manifest")"-*
+        done
+    fi
+}
+
+# The arguments that choose the tests of a target.
+target_args() { # PACKAGE TARGET
+    if [[ $2 == lib ]]; then echo "-p $1 --lib"; else echo "-p $1 --test $2"; fi
+}
+
+build() { # PACKAGE TARGET TEST...
+    local args
+    args=$(target_args "$1" "$2")
+    # shellcheck disable=SC2086
+    in_tree cargo test --locked --no-run $args || return
+    if [[ " ${*:3}" == *' demo::'* ]]; then
+        in_tree cargo build --locked -p cli --bin holdfast
+    fi
+}
+
+run() { # PACKAGE TARGET TEST...
+    local args
+    args=$(target_args "$1" "$2")
+    # shellcheck disable=SC2086
+    in_tree timeout --kill-after=10 "$test_within" cargo test --locked $args -- --exact "${@:3}"
+}
+
+servers_answer() {
+    local address
+    for address in "$DATABASE_URL" "$REDIS_URL" "$KAFKA_BROKERS"; do
+        address=${address##*@}
+        address=${address##*//}
+        address=${address%%/*}
+        (exec 3<> "/dev/tcp/${address%:*}/${address##*:}") 2> /dev/null || return 1
+    done
+}
+
+stop() { "$holdfast" down --state-dir "$state" > /dev/null || true; }
+
+start() {
+    in_tree cargo build --locked -p cli --bin holdfast
+    # Aside, so that no planted bug gets into the one that holds the servers.
+    cp -f "$built/debug/holdfast" "$holdfast"
+    trap stop EXIT
+    trap 'exit 130' INT
+    trap 'exit 143' TERM
+    "$holdfast" down --state-dir "$state" --delete-data > /dev/null
+    "$holdfast" up --servers-only --detach --state-dir "$state"
+    # shellcheck source=/dev/null
+    source "$state/holdfast.env"
+}
+
+# Without a bug every test passes; otherwise its failure would say nothing.
+healthy() { # PATCH...
+    local key package target log ok=0
+    local -A tests=()
+    for patch in "$@"; do
+        read -r package target test < <(field "$patch" caught-by)
+        key="$package $target"
+        [[ " ${tests[$key]:-} " == *" $test "* ]] || tests[$key]+=" $test"
+    done
+    for key in "${!tests[@]}"; do
+        log=$logs/healthy-${key/ /-}.log
+        # shellcheck disable=SC2086
+        if { build $key ${tests[$key]} && run $key ${tests[$key]}; } > "$log" 2>&1 &&
+            grep -q "^test result: ok. $(wc -w <<< "${tests[$key]}") passed; 0 failed" "$log"; then
+            echo "teeth: without a bug $(wc -w <<< "${tests[$key]}") of $key pass"
+        else
+            echo "teeth: without a bug $key does not pass ($log):" >&2
+            grep -E '^test .*FAILED|^error|panicked at|^test result' "$log" | head -n 10 >&2
+            ok=1
+        fi
+    done
+    return "$ok"
+}
+
+# Plants one bug; prints its row and is true when it is caught.
+plant() { # PATCH
+    local patch=$1 name log begun compiled took package target test what=''
+    name=$(name_of "$patch")
+    log=$logs/$name.log
+    read -r package target test < <(field "$patch" caught-by)
+    git -C "$tree" apply "$root/$patch"
+    begun=$SECONDS
+    if ! build "$package" "$target" "$test" > "$log" 2>&1; then
+        what='NOT CAUGHT: it does not compile'
+    fi
+    compiled=$((SECONDS - begun))
+    begun=$SECONDS
+    if [[ -z $what ]]; then
+        run "$package" "$target" "$test" >> "$log" 2>&1 || true
+        if grep -q '^test result: ok. 1 passed' "$log"; then
+            what='NOT CAUGHT: the test passes'
+        elif ! grep -q '^test result: FAILED. 0 passed; 1 failed' "$log"; then
+            what='NOT CAUGHT: the test gave no result'
+        elif ! servers_answer; then
+            what='NOT CAUGHT: a server is away'
+        elif ! grep -qE -e "$(field "$patch" because)" "$log"; then
+            what='NOT CAUGHT: the test failed for another reason'
+        fi
+    fi
+    took=$((SECONDS - begun))
+    git -C "$tree" apply --reverse "$root/$patch"
+    printf '%-32s %-100s %5s s %5s s  %s\n' "$name" "$package $test" "$compiled" "$took" "${what:-caught}"
+    [[ -z $what ]]
+}
+
+main() {
+    local patches=() patch name caught=0
+    if [[ $# -eq 0 ]]; then
+        patches=("$bugs"/*.patch)
+    fi
+    for name in "$@"; do
+        patch=$(ls "$bugs/$name.patch" "$bugs"/*-"$name.patch" "$bugs/$name"-*.patch 2> /dev/null | head -n 1 || true)
+        [[ -n $patch ]] || { echo "teeth: there is no bug $name" >&2; exit 2; }
+        patches+=("$patch")
+    done
+    check
+    scripts/setup.sh --native
+    prepare
+    start
+    healthy "${patches[@]}"
+    printf '\n%-32s %-100s %7s %7s\n' bug 'caught by' build test
+    for patch in "${patches[@]}"; do
+        plant "$patch" && caught=$((caught + 1))
+    done
+    echo
+    echo "teeth: $caught of ${#patches[@]} caught"
+    [[ $caught -eq ${#patches[@]} ]]
+}
+
+if [[ ${1:-} == --check ]]; then
+    check
+    exit
+fi
+main "$@"
