@@ -41,58 +41,73 @@ guarantees=(
     'demo::the_demo_ends_clean_and_leaves_no_process_behind'
 )
 
-field() { # PATCH NAME
-    sed -n "/^diff /q; s/^$2: *//p" "$1" | head -n 1
+# Reads the header of a patch into bug, from, package, target, test and because.
+header() { # PATCH
+    local line
+    bug='' from='' package='' target='' test='' because=''
+    while IFS= read -r line; do
+        case $line in
+            'bug: '*) bug=${line#*: } ;;
+            'from: '*) from=${line#*: } ;;
+            'caught-by: '*) read -r package target test <<< "${line#*: }" ;;
+            'because: '*) because=${line#*: } ;;
+            'diff '*) break ;;
+        esac
+    done < "$1"
 }
 
-name_of() { # PATCH
-    basename "$1" .patch
-}
-
-# The folder of a package.
-folder_of() { # PACKAGE
-    grep -lx "name = \"$1\"" crates/*/Cargo.toml services/*/Cargo.toml tests/Cargo.toml tests/*/Cargo.toml |
-        head -n 1 | xargs -r dirname
+# Every test as "FILE:fn NAME", and the folder of each package.
+know_tests() {
+    local manifest line
+    declare -gA folders=()
+    while IFS= read -r line; do
+        manifest=${line%%:*}
+        line=${line#*\"}
+        folders[${line%\"*}]=${manifest%/Cargo.toml}
+    done < <(grep -HE '^name = ' crates/*/Cargo.toml services/*/Cargo.toml tests/Cargo.toml tests/*/Cargo.toml)
+    known=$(grep -rnoE --include='*.rs' '\bfn [a-z0-9_]+\(' crates services tests | sed -E 's/:[0-9]+:fn /:/')
 }
 
 # What keeps a patch from being planted; nothing when all is well.
 complain() { # PATCH
-    local patch=$1 package target test path module folder
-    for path in bug from caught-by because; do
-        [[ -n $(field "$patch" "$path") ]] || echo "no '$path:' in its header"
-    done
-    git apply --check "$patch" 2>&1 | sed 's/^error: //' | head -n 3
-    while read -r path; do
-        [[ $path =~ ^(services|crates|lua|migrations|\.sqlx)/ && ! $path =~ /tests/ ]] ||
-            echo "$path is no code of the product"
-    done < <(git apply --numstat "$patch" | cut -f 3 | sed -E 's/^(.*)\{.* => (.*)\}/\1\2/')
-    read -r package target test < <(field "$patch" caught-by)
-    folder=$(folder_of "$package")
+    local patch=$1 line module folder
+    header "$patch"
+    [[ -n $bug && -n $from && -n $test && -n $because ]] || echo 'its header lacks a line'
+    git apply --check "$patch" 2>&1 || true
+    while IFS= read -r line; do
+        [[ $line =~ ^(---|\+\+\+|rename\ to)\ ([ab]/)?([^ ]+)$ ]] || continue
+        line=${BASH_REMATCH[3]}
+        [[ $line =~ ^(services|crates|lua|migrations|\.sqlx)/ && $line != */tests/* ]] ||
+            echo "$line is no code of the product"
+    done < "$patch"
+    folder=${folders[$package]:-}
     if [[ -z $folder ]]; then
-        echo "no package $package"
+        echo "there is no package $package"
         return
     fi
     module=${test%::*}
-    module=${module##*::}
-    [[ $target == lib ]] && folder+=/src
-    find "$folder" \( -name "$module.rs" -o "(" -name mod.rs -o -name lib.rs ")" -a -path "*/src/*" \) -print0 |
-        xargs -0r grep -qE "fn ${test##*::}\(" || echo "no test $test in $package"
+    [[ $target == lib ]] && module='[^:]*' || module=${module##*::}
+    [[ $'\n'$known$'\n' =~ $'\n'$folder/[^:$'\n']*$module\.rs:${test##*::}\($'\n' ]] ||
+        echo "there is no test $test in $package"
 }
 
 check() {
-    local patch complaints test catchers bad=0
+    local patch complaints catchers=' ' one count=0 bad=0
+    know_tests
     for patch in "$bugs"/*.patch; do
         complaints=$(complain "$patch")
         if [[ -n $complaints ]]; then
             bad=1
             sed "s|^|$patch: |" <<< "$complaints"
         fi
+        header "$patch"
+        catchers+="$test "
+        count=$((count + 1))
     done
-    catchers=$(for patch in "$bugs"/*.patch; do field "$patch" caught-by; done)
-    for test in "${guarantees[@]}"; do
-        grep -q " $test$" <<< "$catchers" || { bad=1; echo "nothing is planted for $test to catch"; }
+    for one in "${guarantees[@]}"; do
+        [[ $catchers == *" $one "* ]] || { bad=1; echo "nothing is planted for $one to catch"; }
     done
-    if [[ $(ls "$bugs"/*.patch | wc -l) -lt $at_least ]]; then
+    if [[ $count -lt $at_least ]]; then
         bad=1
         echo "fewer than $at_least bugs"
     fi
@@ -177,7 +192,7 @@ healthy() { # PATCH...
     local key package target log ok=0
     local -A tests=()
     for patch in "$@"; do
-        read -r package target test < <(field "$patch" caught-by)
+        header "$patch"
         key="$package $target"
         [[ " ${tests[$key]:-} " == *" $test "* ]] || tests[$key]+=" $test"
     done
@@ -198,10 +213,11 @@ healthy() { # PATCH...
 
 # Plants one bug; prints its row and is true when it is caught.
 plant() { # PATCH
-    local patch=$1 name log begun compiled took package target test what=''
-    name=$(name_of "$patch")
+    local patch=$1 name log begun compiled took what=''
+    name=${patch##*/}
+    name=${name%.patch}
     log=$logs/$name.log
-    read -r package target test < <(field "$patch" caught-by)
+    header "$patch"
     git -C "$tree" apply "$root/$patch"
     begun=$SECONDS
     if ! build "$package" "$target" "$test" > "$log" 2>&1; then
@@ -217,7 +233,7 @@ plant() { # PATCH
             what='NOT CAUGHT: the test gave no result'
         elif ! servers_answer; then
             what='NOT CAUGHT: a server is away'
-        elif ! grep -qE -e "$(field "$patch" because)" "$log"; then
+        elif ! grep -qE -e "$because" "$log"; then
             what='NOT CAUGHT: the test failed for another reason'
         fi
     fi
