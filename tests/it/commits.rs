@@ -1,11 +1,12 @@
 //! The reply to COMMIT is lost between the order service and PostgreSQL: the answer is right
 //! whether the transaction was committed or not, and nothing is compensated (P4).
 
-use std::sync::atomic::Ordering;
-
 use futures::future::join_all;
 use serde_json::json;
-use tests::{Options, World, api};
+use tests::{
+    Client, Options, Told, World, api,
+    proxy::{Fault, Kind, Rule},
+};
 
 const ORDERS: usize = 60;
 
@@ -47,11 +48,7 @@ async fn place_under(world: &World, fault: impl Fn()) -> usize {
     orders.len()
 }
 
-async fn verify(world: World, orders: usize) {
-    let Some(proxy) = &world.proxy else {
-        panic!("no proxy")
-    };
-    let bit = proxy.commits().bit.load(Ordering::SeqCst);
+async fn verify(world: World, orders: usize, bit: u64) {
     assert!(bit >= ORDERS as u64 / 3, "only {bit} faults bit");
     assert_eq!(orders, ORDERS);
     assert_eq!(
@@ -70,11 +67,9 @@ async fn a_commit_whose_reply_is_lost_is_answered_with_its_order() {
     let Some(proxy) = &world.proxy else {
         panic!("no proxy")
     };
-    let orders = place_under(&world, || {
-        proxy.commits().swallow_reply.fetch_add(1, Ordering::SeqCst);
-    })
-    .await;
-    verify(world, orders).await;
+    let rule = proxy.add(Rule::new(Kind::Commit, Fault::SwallowReply).times(0));
+    let orders = place_under(&world, || rule.again(1)).await;
+    verify(world, orders, rule.bites()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -83,11 +78,9 @@ async fn a_commit_that_never_arrived_is_run_again() {
     let Some(proxy) = &world.proxy else {
         panic!("no proxy")
     };
-    let orders = place_under(&world, || {
-        proxy.commits().drop_request.fetch_add(1, Ordering::SeqCst);
-    })
-    .await;
-    verify(world, orders).await;
+    let rule = proxy.add(Rule::new(Kind::Commit, Fault::DropRequest).times(0));
+    let orders = place_under(&world, || rule.again(1)).await;
+    verify(world, orders, rule.bites()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -97,14 +90,10 @@ async fn batches_whose_commits_are_lost_either_way_leave_one_order_per_key() {
         panic!("no proxy")
     };
     let shop = world.shop();
+    let faults = [Fault::SwallowReply, Fault::DropRequest]
+        .map(|fault| proxy.add(Rule::new(Kind::Commit, fault).times(0)));
     for round in 0..6 {
-        let faults = proxy.commits();
-        let fault = if round % 2 == 0 {
-            &faults.swallow_reply
-        } else {
-            &faults.drop_request
-        };
-        fault.store(1, Ordering::SeqCst);
+        faults[round % 2].again(1);
         let answers = join_all((0..50).map(|number| {
             let shop = shop.clone();
             async move {
@@ -123,8 +112,64 @@ async fn batches_whose_commits_are_lost_either_way_leave_one_order_per_key() {
             api::accepted(answer);
         }
     }
-    assert!(proxy.commits().bit.load(Ordering::SeqCst) >= 6);
+    assert_eq!(faults.map(|fault| fault.bites()), [3, 3]);
     assert_eq!(world.count("select count(*) from orders").await, 300);
+    world.settled().await;
+    world.end().await;
+}
+
+/// T15: in all the unknown outcomes of this test some COMMITs were carried out and some never came;
+/// the client log is joined to the database.
+#[tokio::test(flavor = "multi_thread")]
+async fn five_hundred_unknown_commits_are_all_resolved_right() {
+    const COMMITS: u64 = 500;
+    let world = World::with(Options {
+        proxy_order_database: true,
+        ..Options::default()
+    })
+    .await;
+    let more = json!({ "reservation_ttl_seconds": 600 });
+    world.operator().put_sku("UNKNOWN", 100_000, &more).await;
+    let Some(proxy) = &world.proxy else {
+        panic!("no proxy")
+    };
+    // A quarter of all is executed and unanswered, a quarter never arrives.
+    let executed = proxy.add(Rule::new(Kind::Commit, Fault::SwallowReply).every(4));
+    let dropped = proxy.add(Rule::new(Kind::Commit, Fault::DropRequest).every(3));
+    let client = Client::new(world.order.iter().map(|order| order.url.as_str()));
+    let logs = join_all((0..12).map(|buyer| {
+        let (client, executed, dropped) = (client.clone(), &executed, &dropped);
+        async move {
+            let mut told = Told::default();
+            while executed.bites() + dropped.bites() < COMMITS {
+                let name = format!("u-{buyer}-{}", told.orders.len());
+                told.place(&client, 0, "UNKNOWN", &name, 1).await;
+            }
+            told
+        }
+    }))
+    .await;
+    proxy.clear();
+    let mut told = Told::default();
+    for log in logs {
+        told.unknown += log.unknown;
+        told.orders.extend(log.orders);
+    }
+    eprintln!(
+        "{} COMMITs executed and unanswered, {} dropped; {} orders, {} answers that said unknown",
+        executed.bites(),
+        dropped.bites(),
+        told.orders.len(),
+        told.unknown
+    );
+    assert!(executed.bites() >= COMMITS / 4 && dropped.bites() >= COMMITS / 4);
+    told.holds(&client, &world).await;
+    let in_order = "select count(*) from orders o join idempotency i on i.order_id = o.id \
+                    and i.hold_id = o.hold_id";
+    assert_eq!(
+        usize::try_from(world.count(in_order).await),
+        Ok(told.orders.len())
+    );
     world.settled().await;
     world.end().await;
 }

@@ -20,7 +20,12 @@ use store::{
 };
 use tokio::{sync::OnceCell, task::JoinHandle};
 
-use crate::{Api, kafka::Kafka, proxy::Proxy, wait_for};
+use crate::{
+    Api,
+    kafka::Kafka,
+    proxy::{Protocol, Proxy},
+    wait_for,
+};
 
 /// The key of the shop in tests.
 pub const SHOP_KEY: &str = "test-shop-key-0123456789";
@@ -40,6 +45,8 @@ pub struct Options {
     pub without_payment: bool,
     /// No stock service.
     pub without_stock: bool,
+    /// An own PostgreSQL, by the URL of any database of it.
+    pub database_url: Option<String>,
     /// An own Redis (`redis://…`) that the test may wipe and stop.
     pub redis_url: Option<String>,
     /// An own broker that the test may stop.
@@ -61,6 +68,22 @@ pub struct Running {
 }
 
 impl Running {
+    /// One that runs as a process of its own: stopping it is its owner's.
+    #[must_use]
+    pub fn elsewhere(url: &str) -> Self {
+        let shutdown = Shutdown::new();
+        let begun = shutdown.clone();
+        let task = tokio::spawn(async move {
+            begun.begun().await;
+            Ok(())
+        });
+        Self {
+            shutdown,
+            task,
+            url: url.to_owned(),
+        }
+    }
+
     /// Stops it in order.
     ///
     /// # Panics
@@ -221,17 +244,23 @@ impl World {
     /// They can't be made.
     pub async fn without_services(options: Options) -> Self {
         let shared = addresses().await;
-        let template = template(&shared.database_url).await;
+        let own_database = options.database_url.is_some();
+        let admin_url = options.database_url.clone().unwrap_or(shared.database_url);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let unique = contracts::ids::generate().simple().to_string();
         let id = format!("{}-{number}", &unique[20..]);
         let database = format!("hf_test_{}", id.replace('-', "_"));
-        sql(
-            &shared.database_url,
-            &format!("create database {database} template {template}"),
-        )
-        .await;
-        let database_url = with_database(&shared.database_url, &database);
+        let database_url = with_database(&admin_url, &database);
+        if own_database {
+            sql(&admin_url, &format!("create database {database}")).await;
+            if let Err(error) = store::migrate(&database_url).await {
+                panic!("the schema can't be made: {error}");
+            }
+        } else {
+            let template = template(&admin_url).await;
+            let create = format!("create database {database} template {template}");
+            sql(&admin_url, &create).await;
+        }
         let suffix = format!(".{id}");
         let names = TopicNames::new(&suffix);
         let brokers = options.kafka_brokers.clone().unwrap_or(shared.brokers);
@@ -251,7 +280,7 @@ impl World {
             kafka: Kafka::new(&brokers, names.clone()),
             redis_url: options.redis_url.clone().unwrap_or(shared.redis_url),
             key_prefix: format!("hft-{id}"),
-            admin_url: shared.database_url,
+            admin_url,
             database_url,
             names,
             brokers,
@@ -327,7 +356,9 @@ impl World {
         }
     }
 
-    fn flags(&self, name: &str, database_url: &str) -> Vec<String> {
+    /// The name of a service and the flags that place it in this world.
+    #[must_use]
+    pub fn flags(&self, name: &str, database_url: &str) -> Vec<String> {
         let payments = if self.options.upstream {
             "upstream"
         } else {
@@ -620,14 +651,15 @@ where
 
 async fn proxy_of(database_url: &str) -> Proxy {
     let target = authority(database_url);
-    match Proxy::start(&target).await {
+    match Proxy::start(Protocol::Postgres, &target).await {
         Ok(proxy) => proxy,
         Err(error) => panic!("no proxy: {error}"),
     }
 }
 
 /// `host:port` of a URL.
-fn authority(url: &str) -> String {
+#[must_use]
+pub fn authority(url: &str) -> String {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let server = rest.split_once('/').map_or(rest, |(server, _)| server);
     server
@@ -637,7 +669,8 @@ fn authority(url: &str) -> String {
 }
 
 /// The URL with another `host:port`.
-fn through(url: &str, address: &str) -> String {
+#[must_use]
+pub fn through(url: &str, address: &str) -> String {
     url.replace(&authority(url), address)
 }
 

@@ -1,0 +1,146 @@
+//! Redis slow, half dead, forgetful or full: orders go on without it, none is refused for it, and the
+//! gate is made right again. Each fault must be seen to bite, else the test says nothing.
+
+use std::{sync::atomic::Ordering, time::Duration};
+
+use cli::servers::{Ports, native};
+use http::Method;
+use tests::{
+    Options, Sale, World,
+    proxy::{Fault, Kind, Link, Protocol, Proxy, Rule, Towards},
+    wait::wait_within,
+    wait_for,
+    world::{authority, private_dir, through},
+};
+
+async fn redis_command<T: redis::FromRedisValue>(url: &str, command: &[&str]) -> T {
+    let run = async {
+        let client = redis::Client::open(url)?;
+        let mut connection = client.get_multiplexed_async_connection().await?;
+        redis::cmd(command[0])
+            .arg(&command[1..])
+            .query_async::<T>(&mut connection)
+            .await
+    };
+    match run.await {
+        Ok(value) => value,
+        Err(error) => panic!("{command:?}: {error}"),
+    }
+}
+
+/// F24, F29 to F32, F41 and F42 for Redis, and CP2 on the wire.
+#[tokio::test(flavor = "multi_thread")]
+async fn whatever_becomes_of_redis_no_order_is_refused_or_lost() {
+    let mut redis = match native::Redis::start(&private_dir("faulty-redis"), Ports::Free).await {
+        Ok(redis) => redis,
+        Err(error) => panic!("a test needs its Redis: {error}"),
+    };
+    let url = redis.url();
+    let proxy = match Proxy::start(Protocol::Redis, &authority(&url)).await {
+        Ok(proxy) => proxy,
+        Err(error) => panic!("no proxy: {error}"),
+    };
+    let mut sale = Sale::open(Options {
+        redis_url: Some(through(&url, &proxy.address().to_string())),
+        ..Options::default()
+    })
+    .await;
+
+    let lost = proxy.add(
+        Rule::new(Kind::evalsha(), Fault::SwallowReply)
+            .every(3)
+            .times(5),
+    );
+    sale.goes_on("EVALSHA replies lost", 20).await;
+    wait_for("five replies to be lost", || async {
+        (lost.bites() == 5).then_some(())
+    })
+    .await;
+    proxy.clear();
+
+    redis_command::<()>(&url, &["SCRIPT", "FLUSH"]).await;
+    sale.goes_on("SCRIPT FLUSH", 10).await;
+
+    proxy.set(Link {
+        delay: Duration::from_millis(200),
+        ..Link::default()
+    });
+    sale.goes_on("redis slow by 200 ms", 20).await;
+    assert!(proxy.bites().delayed.load(Ordering::SeqCst) > 0);
+
+    for towards in [Towards::Both, Towards::Client, Towards::Server] {
+        let before = proxy.bites().silenced.load(Ordering::SeqCst);
+        proxy.set(Link::silent(towards));
+        let name = format!("redis silent {towards:?}");
+        sale.goes_on(&name, 20).await;
+        assert!(proxy.bites().silenced.load(Ordering::SeqCst) > before);
+        proxy.set(Link::default());
+    }
+    let cut = proxy.bites().cut.load(Ordering::SeqCst);
+    proxy.reset();
+    sale.goes_on("redis connections reset", 10).await;
+    assert!(proxy.bites().cut.load(Ordering::SeqCst) > cut);
+
+    sale.world.gate_open().await;
+    redis_command::<()>(&url, &["CONFIG", "SET", "maxmemory", "1mb"]).await;
+    sale.goes_on("redis out of memory", 20).await;
+    assert!(oom_errors(&url).await > 0, "memory was never short");
+    redis_command::<()>(&url, &["CONFIG", "SET", "maxmemory", "0"]).await;
+
+    eviction_is_no_gate(&sale.world, &url).await;
+    sale.world.consistent().await;
+
+    sale.goes_on("before the last second is lost", 20).await;
+    lose_last_writes(&mut redis).await;
+    sale.goes_on("after the last second was lost", 20).await;
+    sale.closes().await;
+    redis.stop().await;
+}
+
+async fn oom_errors(url: &str) -> i64 {
+    let text: String = redis_command(url, &["INFO", "errorstats"]).await;
+    text.lines()
+        .find_map(|line| line.strip_prefix("errorstat_OOM:count="))
+        .and_then(|count| count.trim().parse().ok())
+        .unwrap_or(0)
+}
+
+/// F31: a Redis that throws keys away is no gate, and stock says so.
+async fn eviction_is_no_gate(world: &World, url: &str) {
+    let Some(stock) = &world.stock else {
+        panic!("no stock service")
+    };
+    let stock = tests::Api::new(&stock.url, "");
+    for (policy, status) in [("allkeys-lru", 503), ("noeviction", 200)] {
+        redis_command::<()>(url, &["CONFIG", "SET", "maxmemory-policy", policy]).await;
+        wait_within(Duration::from_secs(10), policy, || async {
+            let answer = stock.try_send(Method::GET, "/readyz", None, None).await;
+            (answer.ok()?.status == status).then_some(())
+        })
+        .await;
+    }
+}
+
+/// F24: Redis comes back without its last acknowledged writes.
+async fn lose_last_writes(redis: &mut native::Redis) {
+    wait_for("the file to be written", || async {
+        let text: String = redis_command(&redis.url(), &["INFO", "persistence"]).await;
+        text.contains("aof_last_write_status:ok").then_some(())
+    })
+    .await;
+    redis.kill().await;
+    let folder = redis.home().join("data/appendonlydir");
+    let mut cut = 0;
+    for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let length = entry.metadata().map_or(0, |meta| meta.len());
+        if name.ends_with(".incr.aof") && length > 8_192 {
+            let file = std::fs::File::options().write(true).open(entry.path());
+            cut += u64::from(file.and_then(|file| file.set_len(length - 4_000)).is_ok());
+        }
+    }
+    assert_eq!(cut, 1, "no tail was cut in {}", folder.display());
+    if let Err(error) = redis.restart().await {
+        panic!("{error}");
+    }
+}
