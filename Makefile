@@ -20,6 +20,7 @@ setup: ## Install what is missing, and say so
 
 build: setup ## Build the binary
 	cargo build --locked --profile $(PROFILE) --workspace --bins
+	@scripts/failpoints.sh without $(BIN)
 
 demo: build ## The whole system, one flash sale with failures, a verdict; leaves nothing running
 	@$(BIN) demo

@@ -19,7 +19,10 @@ step() { # NAME COMMAND...
 
 scripts/setup.sh --native || exit 1
 step format cargo fmt --all --check
-step lints cargo clippy --locked --workspace --all-targets --quiet -- -D warnings
+step lints cargo clippy --locked --workspace --all-targets --features tests/failpoints --quiet -- -D warnings
+step 'lints of what is shipped' cargo clippy --locked --workspace --bins --quiet -- -D warnings
+step 'no crash points in what is shipped' scripts/failpoints.sh graph
+step 'a crash point is nothing' cargo test --locked --quiet --package platform --lib
 step 'rules of the code base' cargo test --locked --quiet --package tidy
 step 'golden files' cargo test --locked --quiet --package contracts
 step 'query cache' scripts/sqlx.sh --check

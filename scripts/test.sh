@@ -11,8 +11,10 @@ bin=target/debug/holdfast
 
 # Always with the native servers: the tests of faults start, kill and restart their own.
 scripts/setup.sh --native
-# Binaries and tests in one go, so that both are built from the same dependencies.
-cargo build --locked --workspace --bins --tests
+# Binaries and tests in one go, so that both are built from the same dependencies; with crash points,
+# which the tests of crashes need.
+cargo build --locked --workspace --bins --tests --features tests/failpoints
+scripts/failpoints.sh with "$bin"
 
 stop() { "$bin" down --state-dir "$state" > /dev/null || true; }
 trap stop EXIT
@@ -24,7 +26,7 @@ trap 'exit 143' TERM
 source "$state/holdfast.env"
 
 status=0
-cargo test --locked --workspace --no-fail-fast 2>&1 | tee "$log" || status=$?
+cargo test --locked --workspace --features tests/failpoints --no-fail-fast 2>&1 | tee "$log" || status=$?
 
 read -r suites passed failed ignored < <(awk '
     /^test result:/ {
