@@ -53,6 +53,13 @@ pub struct Behaviour {
         default_value_t = 30_000
     )]
     pub hang_ms: u64,
+    /// Milliseconds for which the provider says nothing at all about a charge with a late outcome
+    #[arg(
+        long = "gateway-late-ms",
+        env = "HOLDFAST_GATEWAY_LATE_MS",
+        default_value_t = 70_000
+    )]
+    pub late_ms: u64,
     /// Seed of everything random
     #[arg(
         long = "gateway-seed",
@@ -101,6 +108,8 @@ pub struct BehaviourChange {
     pub hang_rate: Option<f64>,
     /// See [`Behaviour::hang_ms`].
     pub hang_ms: Option<u64>,
+    /// See [`Behaviour::late_ms`].
+    pub late_ms: Option<u64>,
     /// See [`Behaviour::seed`].
     pub seed: Option<u64>,
     /// See [`Behaviour::down`].
@@ -146,6 +155,17 @@ pub enum Outcome {
     Hang,
     /// One minor unit more is captured than was asked for.
     WrongAmount,
+    /// Captured, and nobody hears of it for [`Behaviour::late_ms`]: answers, questions, webhooks.
+    Late,
+    /// Declined for good, and nobody hears of it for as long.
+    LateDecline,
+}
+
+impl Outcome {
+    /// Whether nobody is to hear of it for a while.
+    pub(crate) fn is_late(self) -> bool {
+        matches!(self, Self::Late | Self::LateDecline)
+    }
 }
 
 /// A knob is out of its range.
@@ -183,6 +203,7 @@ impl Behaviour {
             ("latency_ms", self.latency_ms),
             ("jitter_ms", self.jitter_ms),
             ("hang_ms", self.hang_ms),
+            ("late_ms", self.late_ms),
             ("webhook_delay_ms", self.webhook_delay_ms),
         ];
         for (knob, time) in times {
@@ -220,6 +241,7 @@ impl Behaviour {
             not_final_rate: change.not_final_rate.unwrap_or(self.not_final_rate),
             hang_rate: change.hang_rate.unwrap_or(self.hang_rate),
             hang_ms: change.hang_ms.unwrap_or(self.hang_ms),
+            late_ms: change.late_ms.unwrap_or(self.late_ms),
             seed: change.seed.unwrap_or(self.seed),
             down: change.down.unwrap_or(self.down),
             webhooks: change.webhooks.unwrap_or(self.webhooks),

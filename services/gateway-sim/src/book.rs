@@ -1,12 +1,15 @@
 //! The provider's book: what was asked under which key, and what came of it. Pure; effects are
 //! counted where they happen.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fs::File};
 
 use contracts::{Money, OrderId, PaymentId, PaymentMethod, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::behaviour::Outcome;
+use crate::{
+    behaviour::Outcome,
+    book_file::{self, Line},
+};
 
 /// The body of `POST /v1/charges`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,8 +39,11 @@ pub(crate) struct RefundRequest {
     pub(crate) amount: Money,
 }
 
+/// Why a charge is declined, as it is answered.
+const DECLINED: &str = "card-declined";
+
 /// Where a charge stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ChargeStatus {
     Pending,
@@ -137,6 +143,8 @@ pub(crate) struct Book {
     refunds: BTreeMap<String, Refund>,
     totals: Totals,
     max_entries: usize,
+    /// Where effects are written down as well.
+    file: Option<File>,
 }
 
 impl Book {
@@ -146,7 +154,80 @@ impl Book {
             refunds: BTreeMap::new(),
             totals: Totals::default(),
             max_entries,
+            file: None,
         }
+    }
+
+    /// A book that knows these effects, and writes further ones down.
+    pub(crate) fn of(max_entries: usize, lines: Vec<Line>, file: File) -> Self {
+        let mut book = Self::new(max_entries);
+        for line in lines {
+            book.recall(line);
+        }
+        book.file = Some(file);
+        book
+    }
+
+    fn recall(&mut self, line: Line) {
+        match line {
+            Line::Charge {
+                key,
+                status,
+                request,
+                captured,
+                is_final,
+                executed_at,
+            } => {
+                self.insert(&key, status, request);
+                let Some(entry) = self.charges.get_mut(&key) else {
+                    return;
+                };
+                entry.captures = u64::from(captured.is_some());
+                self.totals.captures += entry.captures;
+                self.totals.cancels += u64::from(status == ChargeStatus::Canceled);
+                if status == ChargeStatus::Declined {
+                    entry.charge.reason_code = Some(DECLINED);
+                    self.totals.declines += 1;
+                }
+                entry.charge.captured = captured;
+                entry.charge.is_final = is_final;
+                entry.charge.executed_at = executed_at;
+            }
+            Line::Refund {
+                key,
+                request,
+                executed_at,
+            } => {
+                if let Some(charge) = self.charges.get_mut(&request.charge_key) {
+                    charge.refunded_minor += request.amount.amount_minor;
+                    charge.refunds += 1;
+                    self.totals.refunds += 1;
+                }
+                let refund = Refund {
+                    key: key.clone(),
+                    status: "succeeded",
+                    request,
+                    executed_at: Some(executed_at),
+                };
+                self.refunds.insert(key, refund);
+            }
+        }
+    }
+
+    fn write_charge(&mut self, key: &str) {
+        let (Some(file), Some(entry)) = (&mut self.file, self.charges.get(key)) else {
+            return;
+        };
+        let charge = entry.charge.clone();
+        let line = Line::Charge {
+            key: charge.key,
+            status: charge.status,
+            request: charge.request,
+            captured: charge.captured,
+            is_final: charge.is_final,
+            executed_at: charge.executed_at,
+        };
+        book_file::append(file, &line);
     }
 
     fn is_full(&self) -> bool {
@@ -197,16 +278,18 @@ impl Book {
         now: Timestamp,
     ) -> Option<Charge> {
         let entry = self.charges.get_mut(key)?;
+        let mut executed = false;
         if let (ChargeStatus::Pending, Some(request)) = (entry.charge.status, &entry.charge.request)
         {
+            executed = true;
             let asked = request.amount;
             let captured = match fate {
-                Outcome::Approve | Outcome::Hang => Some(asked),
+                Outcome::Approve | Outcome::Hang | Outcome::Late => Some(asked),
                 Outcome::WrongAmount => Some(Money {
                     amount_minor: asked.amount_minor + 1,
                     ..asked
                 }),
-                Outcome::Decline | Outcome::DeclineNotFinal => None,
+                Outcome::Decline | Outcome::DeclineNotFinal | Outcome::LateDecline => None,
             };
             entry.charge.executed_at = Some(now);
             entry.charge.captured = captured;
@@ -216,12 +299,17 @@ impl Book {
                 self.totals.captures += 1;
             } else {
                 entry.charge.status = ChargeStatus::Declined;
-                entry.charge.reason_code = Some("card-declined");
-                entry.charge.is_final = Some(fate == Outcome::Decline);
+                entry.charge.reason_code = Some(DECLINED);
+                entry.charge.is_final =
+                    Some(matches!(fate, Outcome::Decline | Outcome::LateDecline));
                 self.totals.declines += 1;
             }
         }
-        Some(entry.charge.clone())
+        let charge = entry.charge.clone();
+        if executed {
+            self.write_charge(key);
+        }
+        Some(charge)
     }
 
     pub(crate) fn charge(&self, key: &str) -> Option<Charge> {
@@ -238,11 +326,16 @@ impl Book {
             self.insert(key, ChargeStatus::Pending, None);
         }
         let entry = self.charges.get_mut(key)?;
-        if entry.charge.status == ChargeStatus::Pending {
+        let canceled = entry.charge.status == ChargeStatus::Pending;
+        if canceled {
             entry.charge.status = ChargeStatus::Canceled;
             self.totals.cancels += 1;
         }
-        Some(entry.charge.clone())
+        let charge = entry.charge.clone();
+        if canceled {
+            self.write_charge(key);
+        }
+        Some(charge)
     }
 
     pub(crate) fn begin_refund(&mut self, key: &str, request: &RefundRequest) -> Begun<Refund> {
@@ -301,7 +394,16 @@ impl Book {
         self.totals.refunds += 1;
         refund.status = "succeeded";
         refund.executed_at = Some(now);
-        Ok(refund.clone())
+        let refund = refund.clone();
+        if let Some(file) = &mut self.file {
+            let line = Line::Refund {
+                key: refund.key.clone(),
+                request: refund.request.clone(),
+                executed_at: now,
+            };
+            book_file::append(file, &line);
+        }
+        Ok(refund)
     }
 
     pub(crate) fn refund(&self, key: &str) -> Option<Refund> {

@@ -4,12 +4,14 @@
 //! was canceled never captures, and refunds never exceed what was captured; the journal counts
 //! each effect where it happens, so that a test can hold the services against it. Everything lives
 //! in memory, at most [`Config::max_entries`] keys (about 0.5 KiB each): a full book refuses new
-//! keys with 503 and forgets none. A restart forgets all, as no real provider would.
+//! keys with 503 and forgets none. A restart forgets all, as no real provider would, unless it is
+//! given a file to remember in.
 //!
 //! How it misbehaves is tunable at the start and while it runs: see [`Behaviour`].
 
 mod behaviour;
 mod book;
+mod book_file;
 mod http;
 pub mod signature;
 mod webhooks;
@@ -57,6 +59,9 @@ pub struct Config {
         default_value_t = 1_000_000
     )]
     pub max_entries: usize,
+    /// A file that outlives the process: every effect is written to it and known after a restart
+    #[arg(long, env = "HOLDFAST_GATEWAY_BOOK")]
+    pub book_file: Option<std::path::PathBuf>,
     /// How the provider behaves at the start
     #[command(flatten)]
     pub behaviour: Behaviour,
@@ -71,6 +76,9 @@ pub enum RunError {
     /// The webhook address can't be used.
     #[error("HOLDFAST_WEBHOOK_URL is not an http address")]
     WebhookUrl,
+    /// The file of the book can't be read or written.
+    #[error("opening the book on disk")]
+    Book(#[source] std::io::Error),
     /// The address can't be listened on.
     #[error("serving the provider's API")]
     Serve(#[source] std::io::Error),
@@ -112,8 +120,15 @@ pub async fn run(config: Config, shutdown: Shutdown) -> Result<(), RunError> {
         }
         None => None,
     };
+    let book = match &config.book_file {
+        Some(path) => {
+            let (lines, file) = book_file::open(path).map_err(RunError::Book)?;
+            Book::of(config.max_entries, lines, file)
+        }
+        None => Book::new(config.max_entries),
+    };
     let sim = Arc::new(Sim {
-        book: Mutex::new(Book::new(config.max_entries)),
+        book: Mutex::new(book),
         behaviour: RwLock::new(config.behaviour),
         webhooks,
         shutdown: own.clone(),

@@ -195,9 +195,15 @@ impl AcceptOrders {
             .into_iter()
             .zip(&batch.requests)
             .map(|(verdict, request)| match verdict {
-                Verdict::Accepted(order) => Placed::Accepted(Arc::new(order)),
+                Verdict::Accepted(order) => {
+                    if unknown {
+                        count_unknown("run_again");
+                    }
+                    Placed::Accepted(Arc::new(order))
+                }
                 // An earlier run of this very batch, whose reply was lost.
                 Verdict::Before(order) if order.id == request.order_id => {
+                    count_unknown("committed");
                     Placed::Accepted(Arc::new(order.as_of_version_1()))
                 }
                 Verdict::Before(order) => Placed::Replayed(Arc::new(order)),
@@ -208,8 +214,14 @@ impl AcceptOrders {
                     sku: None,
                     opens_at: None,
                 }),
-                Verdict::Late if unknown => Placed::Unknown,
-                Verdict::Late => Placed::Unavailable,
+                Verdict::Late => {
+                    metrics::counter!("accept_late_total").increment(1);
+                    if unknown {
+                        Placed::Unknown
+                    } else {
+                        Placed::Unavailable
+                    }
+                }
             })
             .collect()
     }
@@ -221,6 +233,7 @@ impl AcceptOrders {
             Placed::Unavailable | Placed::Unknown => true,
             _ => one.first.admission == Admission::Direct && !matches!(placed, Placed::Replayed(_)),
         };
+        count(one.first.admission, &placed);
         if !gate_is_right {
             self.sync.later(&one.first.request);
         }
@@ -283,6 +296,29 @@ fn commit_unheard(tx: store::Tx) -> StoreError {
         tx.commit().await.ok();
     });
     StoreError::no_answer()
+}
+
+/// What became of an order whose COMMIT had an unknown outcome.
+fn count_unknown(found: &'static str) {
+    metrics::counter!("accept_unknown_commits_total", "found" => found).increment(1);
+}
+
+/// Whether the gate and PostgreSQL were of one mind.
+fn count(admission: Admission, placed: &Placed) {
+    let way = match admission {
+        Admission::Held => "gate",
+        Admission::Known => "known",
+        Admission::Direct => "direct",
+    };
+    match placed {
+        Placed::Accepted(_) => {
+            metrics::counter!("orders_accepted_total", "way" => way).increment(1);
+        }
+        Placed::Refused(_) if admission != Admission::Direct => {
+            metrics::counter!("accept_refused_after_gate_total").increment(1);
+        }
+        _ => {}
+    }
 }
 
 fn report(error: &StoreError, unknown: bool) {

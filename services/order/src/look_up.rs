@@ -139,6 +139,7 @@ fn answer(one: LookUp, found: &Found, sync: &SyncGate) {
     });
     let placed = match before {
         Some(accept_batch::Verdict::Before(order)) => {
+            metrics::counter!("look_ups_total", "found" => "replayed").increment(1);
             sync.later(request);
             Placed::Replayed(Arc::new(order))
         }

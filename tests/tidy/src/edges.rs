@@ -90,15 +90,28 @@ const EDGES: &[(&str, &[&str])] = &[
             "cli",
         ],
     ),
+    (
+        "chaos",
+        &[
+            "contracts",
+            "domain",
+            "store",
+            "reservations",
+            "messaging",
+            "platform",
+            "gateway-sim",
+            "cli",
+        ],
+    ),
     ("tidy", &["contracts", "domain"]),
 ];
 
 /// The driver of each outside system, and who may name it. The suite of a service lives in its
 /// package (`docs/decisions`), so its tests may name drivers too; its sources may not.
 const DRIVERS: &[(&str, &[&str])] = &[
-    ("sqlx", &["store", "bench", "tests"]),
-    ("redis", &["reservations", "tests"]),
-    ("rdkafka", &["messaging", "tests"]),
+    ("sqlx", &["store", "bench", "tests", "chaos"]),
+    ("redis", &["reservations", "tests", "chaos"]),
+    ("rdkafka", &["messaging", "tests", "chaos"]),
 ];
 
 const SERVICES: &[&str] = &["order", "payment", "stock", "gateway-sim"];

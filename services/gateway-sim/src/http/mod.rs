@@ -86,6 +86,14 @@ impl Problem {
         )
     }
 
+    fn late() -> Self {
+        Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "late",
+            "nothing is said about this key yet",
+        )
+    }
+
     fn not_found() -> Self {
         Self::new(
             StatusCode::NOT_FOUND,

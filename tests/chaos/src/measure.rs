@@ -1,0 +1,107 @@
+//! Figures of a run, from the database and from the faults.
+
+use serde::Serialize;
+use sqlx::PgConnection;
+
+use crate::conductor::Row;
+
+/// One figure.
+#[derive(Debug, Clone, Serialize)]
+pub struct Measure {
+    /// Its number among the targets, and what it is.
+    pub what: String,
+    /// Its value.
+    pub value: f64,
+    /// Its unit.
+    pub unit: &'static str,
+}
+
+const LATENESS: &[(&str, &str, &str)] = &[
+    (
+        "T16 orders that expired",
+        "count",
+        "select count(*)::float8 from orders where status = 'EXPIRED'",
+    ),
+    (
+        "T16 expiry late, p50, all faults included",
+        "s",
+        "select percentile_cont(0.5) within group
+             (order by extract(epoch from ended_at - reserved_until))::float8
+         from orders where status = 'EXPIRED'",
+    ),
+    (
+        "T16 expiry late, p99, all faults included",
+        "s",
+        "select percentile_cont(0.99) within group
+             (order by extract(epoch from ended_at - reserved_until))::float8
+         from orders where status = 'EXPIRED'",
+    ),
+    (
+        "T16 expired early",
+        "count",
+        "select count(*)::float8 from orders where status = 'EXPIRED' and ended_at < reserved_until",
+    ),
+    (
+        "T17 refunds closed",
+        "count",
+        "select count(*)::float8 from refunds where state = 'CLOSED'",
+    ),
+    (
+        "T17 from the need of a refund to its end, p50, all faults included",
+        "s",
+        "select percentile_cont(0.5) within group
+             (order by extract(epoch from closed_at - created_at))::float8
+         from refunds where state = 'CLOSED'",
+    ),
+    (
+        "T17 from the need of a refund to its end, p99, all faults included",
+        "s",
+        "select percentile_cont(0.99) within group
+             (order by extract(epoch from closed_at - created_at))::float8
+         from refunds where state = 'CLOSED'",
+    ),
+];
+
+/// All figures.
+///
+/// # Errors
+/// The database can't be read.
+pub async fn all(conn: &mut PgConnection, rows: &[Row]) -> anyhow::Result<Vec<Measure>> {
+    let mut measures = Vec::new();
+    for (what, unit, statement) in LATENESS {
+        let value: Option<f64> = sqlx::query_scalar(*statement).fetch_one(&mut *conn).await?;
+        measures.push(Measure {
+            what: (*what).to_owned(),
+            value: value.unwrap_or(0.0),
+            unit,
+        });
+    }
+    for (what, ids, name) in [
+        ("T10 kill -9 of an order service: its start to its first 201", "F1", "served_after_start_s"),
+        ("T10 kill -9 of a payment service: its start to ready", "F2", "ready_after_start_s"),
+        ("T10 kill -9 of a stock service: its start to ready", "F3", "ready_after_start_s"),
+        ("T11 FLUSHALL: gate exact again", "F25", "gate_exact_s"),
+        ("T12 last writes of Redis lost: gate exact again", "F24", "gate_exact_s"),
+        ("T12 stale copy of Redis: gate exact again", "F26", "gate_exact_s"),
+        ("T13 Kafka down: seconds", "F11", "down_s"),
+        ("T13 Kafka down: tries turned away", "F11", "tries_turned_away"),
+        ("T13 Kafka down: accepted meanwhile", "F11", "accepted_meanwhile"),
+        ("T13 Kafka back: backlog drained", "F11", "backlog_drained_s"),
+        ("T14 PostgreSQL restart: first refusal", "F33", "first_refusal_s"),
+        ("T14 PostgreSQL restart: first 201 after it is up", "F33", "first_201_after_up_s"),
+        ("T19 SIGTERM to exit, slowest", "F9", "slowest_end_s"),
+    ] {
+        let of = rows.iter().filter(|row| row.id == ids);
+        let found = of.filter_map(|row| row.measured.iter().find(|(of, _)| of == name));
+        let greatest = found.map(|(_, value)| *value).reduce(f64::max);
+        if let Some(value) = greatest {
+            let unit = if name.ends_with("_s") { "s" } else { "count" };
+            measures.push(Measure {
+                what: what.to_owned(),
+                value,
+                unit,
+            });
+        }
+    }
+    Ok(measures)
+}
