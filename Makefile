@@ -6,10 +6,13 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 
 STATE_DIR ?= .holdfast
 PROFILE ?= dev
+# Of `make chaos`: how long, and which choices (a new seed when there is none).
+SECONDS := 600
+SEED :=
 BIN := target/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))/holdfast
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test teeth up down bench check sqlx
+.PHONY: help setup build demo test teeth up down bench chaos check sqlx
 
 help: ## What there is
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | column -t -s "$$(printf '\t')" 2>/dev/null \
@@ -44,6 +47,10 @@ check: ## Format, lints, crate edges, golden files, stale query cache
 bench: ## Paired benchmarks; writes target/bench/*.json
 	@$(MAKE) --no-print-directory build PROFILE=release
 	@target/release/holdfast bench
+
+chaos: setup ## Faults, crashes and races under load for SECONDS=600, then the proof; SEED=N repeats a run
+	cargo build --locked --workspace --bins --features cli/failpoints
+	@target/debug/chaos --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 
 sqlx: setup ## Write the cache of checked SQL (.sqlx) after a query or a migration changed
 	@scripts/sqlx.sh

@@ -21,10 +21,23 @@ pub struct Args {
     /// Logs, data and the report
     #[arg(long, default_value = "target/chaos")]
     pub dir: PathBuf,
-    /// The services, built with the feature `failpoints`
-    #[arg(long, default_value = "target/debug/holdfast")]
-    pub program: PathBuf,
+    /// The services, built with the feature `failpoints`; beside this program when not given
+    #[arg(long)]
+    pub program: Option<PathBuf>,
     /// Keep the data of the servers as well as the logs
     #[arg(long)]
     pub keep: bool,
+}
+
+impl Args {
+    /// The services.
+    ///
+    /// # Errors
+    /// This program does not know where it is.
+    pub fn program(&self) -> anyhow::Result<PathBuf> {
+        match &self.program {
+            Some(given) => Ok(given.clone()),
+            None => Ok(std::env::current_exe()?.with_file_name("holdfast")),
+        }
+    }
 }

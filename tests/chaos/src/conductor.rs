@@ -69,7 +69,13 @@ pub fn schedule(seed: u64, seconds: u64, only: &[Kind]) -> Vec<Kind> {
 }
 
 /// Runs the schedule until the time is over.
-pub async fn run(site: &Site, seed: u64, plan: &[Kind], until: Instant, begun: Instant) -> Vec<Row> {
+pub async fn run(
+    site: &Site,
+    seed: u64,
+    plan: &[Kind],
+    until: Instant,
+    begun: Instant,
+) -> Vec<Row> {
     let mut random = StdRng::seed_from_u64(seed ^ 0x00c0_ffee);
     let mut rows = Vec::new();
     for kind in plan {
@@ -116,7 +122,12 @@ async fn one(
         (of[random.random_range(0..3)], random.random_range(0..2))
     });
     let faulted = faults::run(kind, site, random, &mut window);
-    let both = async { tokio::join!(tokio::time::timeout(FAULT_WITHIN, faulted), beside(site, second)) };
+    let both = async {
+        tokio::join!(
+            tokio::time::timeout(FAULT_WITHIN, faulted),
+            beside(site, second)
+        )
+    };
     let (bite, beside) = both.await;
     let healed = window.healed.unwrap_or_else(clock::monotonic);
     let bite = match bite {

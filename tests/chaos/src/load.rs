@@ -78,8 +78,7 @@ impl Load {
     /// Everything at once, until [`Load::over`] is set and the last client is done.
     pub async fn run(self: Arc<Self>) {
         let begun = clock::monotonic();
-        let clients =
-            (0..CLIENTS).map(|_| tokio::spawn(Arc::clone(&self).client(begun)));
+        let clients = (0..CLIENTS).map(|_| tokio::spawn(Arc::clone(&self).client(begun)));
         let clients: Vec<_> = clients.collect();
         let beside = [
             tokio::spawn(Arc::clone(&self).restock()),
@@ -88,7 +87,10 @@ impl Load {
         ];
         for task in clients.into_iter().chain(beside) {
             if let Err(error) = task.await {
-                self.ledger.inner().broken.push(format!("the load itself: {error}"));
+                self.ledger
+                    .inner()
+                    .broken
+                    .push(format!("the load itself: {error}"));
             }
         }
     }
@@ -193,7 +195,11 @@ impl Load {
         while begun.elapsed() < PATIENCE {
             // One connection alone is one to the replica that was meant.
             let alone = https.len() == 1;
-            let replica = if alone { first } else { at % https.len().max(1) };
+            let replica = if alone {
+                first
+            } else {
+                at % https.len().max(1)
+            };
             let http = https.get_mut(if alone { 0 } else { replica })?;
             let sent = clock::monotonic();
             let answer = http
@@ -207,9 +213,7 @@ impl Load {
                 .await
                 .ok();
             let times = (sent, clock::monotonic());
-            let seen = self
-                .ledger
-                .note(key, what, replica, times, answer.as_ref());
+            let seen = self.ledger.note(key, what, replica, times, answer.as_ref());
             match seen {
                 Seen::Accepted { .. } | Seen::Refused(..) => return Some(seen),
                 Seen::Later(..) | Seen::Unknown => {
@@ -350,7 +354,7 @@ impl Load {
         while !self.is_over() {
             tokio::time::sleep(Duration::from_millis(500)).await;
             number += 1;
-            let article = ARTICLES[usize::try_from(number).unwrap_or(0) % 5].sku;
+            let article = ARTICLES[usize::try_from(number).unwrap_or(0) % 8].sku;
             let id = format!("r-{number}");
             let data = json!({
                 "customer_id": format!("k-{number}"),
@@ -412,7 +416,11 @@ pub async fn put_sku(
     });
     let path = format!("/v1/skus/{sku}");
     let answer = operator.send(Method::PUT, &path, None, Some(&body)).await?;
-    anyhow::ensure!([200, 201].contains(&answer.status), "{sku}: {}", answer.text());
+    anyhow::ensure!(
+        [200, 201].contains(&answer.status),
+        "{sku}: {}",
+        answer.text()
+    );
     Ok(())
 }
 

@@ -16,7 +16,11 @@ pub async fn holds(site: &Site, replica: &Replica, words: &str) -> bool {
 #[must_use]
 pub fn lines(dir: &Path, words: &str) -> u64 {
     let mut found = 0;
-    for entry in std::fs::read_dir(dir.join("logs")).into_iter().flatten().flatten() {
+    for entry in std::fs::read_dir(dir.join("logs"))
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
         let text = std::fs::read(entry.path()).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
         let lines = text.lines().filter(|line| line.contains(words)).count();

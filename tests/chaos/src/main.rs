@@ -30,11 +30,15 @@ use platform::Shutdown;
 
 fn main() -> ExitCode {
     let args = args::Args::parse();
-    let seed = args.seed.unwrap_or_else(|| u64::from(rand::random::<u32>()));
+    let seed = args
+        .seed
+        .unwrap_or_else(|| u64::from(rand::random::<u32>()));
     if let Err(error) = cli::open_files::raise_limit() {
         eprintln!("warning: the limit of open files stays as it is: {error}");
     }
-    let built = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let built = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build();
     let runtime = match built {
         Ok(runtime) => runtime,
         Err(error) => {

@@ -75,10 +75,11 @@ impl Plant {
     pub async fn start(dir: &Path, program: &Path) -> anyhow::Result<Self> {
         let logs = dir.join("logs");
         std::fs::create_dir_all(&logs)?;
+        let homes = ["postgres", "redis", "kafka"].map(|name| dir.join(name));
         let (postgres, redis, kafka) = tokio::try_join!(
-            native::Postgres::start(&dir.join("postgres"), Ports::Free),
-            native::Redis::start(&dir.join("redis"), Ports::Free),
-            native::Kafka::start(&dir.join("kafka"), Ports::Free),
+            native::Postgres::start(&homes[0], Ports::Free),
+            native::Redis::start(&homes[1], Ports::Free),
+            native::Kafka::start(&homes[2], Ports::Free),
         )?;
         let mut kafka = kafka;
         let (database_url, redis_url, brokers) = (postgres.url(), redis.url(), kafka.url());
@@ -198,12 +199,38 @@ impl Plant {
         bring_back(&mut *self.postgres.lock().await).await?;
         bring_back(&mut *self.redis.lock().await).await?;
         bring_back(&mut *self.kafka.lock().await).await?;
+        self.settings_as_usual().await?;
         for replica in &self.replicas {
             replica.signal(Signal::SIGCONT).await;
             replica.start().await?;
         }
         for replica in &self.replicas {
             replica.ready().await?;
+        }
+        Ok(())
+    }
+
+    /// What faults change in the servers while they run.
+    async fn settings_as_usual(&self) -> anyhow::Result<()> {
+        let mut conn = self.sql().await?;
+        for statement in [
+            "set default_transaction_read_only = off",
+            "alter system reset default_transaction_read_only",
+            "select pg_reload_conf()",
+        ] {
+            sqlx::query(statement).execute(&mut conn).await?;
+        }
+        let mut conn = self.redis_connection().await?;
+        for words in [
+            &["REPLICAOF", "NO", "ONE"][..],
+            &["CONFIG", "SET", "maxmemory", "0"],
+            &["CONFIG", "SET", "maxmemory-policy", "noeviction"],
+        ] {
+            let mut command = redis::cmd(words[0]);
+            for word in &words[1..] {
+                command.arg(*word);
+            }
+            let _: () = command.query_async(&mut conn).await?;
         }
         Ok(())
     }
@@ -240,7 +267,8 @@ impl Plant {
     /// # Errors
     /// It does not answer.
     pub async fn gateway_as_usual(&self) -> anyhow::Result<()> {
-        let rule = |method: &str, outcome: &str| serde_json::json!({"method": method, "outcome": outcome});
+        let rule =
+            |method: &str, outcome: &str| serde_json::json!({"method": method, "outcome": outcome});
         self.gateway(&serde_json::json!({
             "latency_ms": 5, "jitter_ms": 40, "decline_rate": 0.0, "hang_rate": 0.0, "hang_ms": 3_000, "late_ms": 75_000,
             "down": false, "webhooks": true, "webhook_delay_ms": 0, "webhook_duplicates": 1,
@@ -264,16 +292,16 @@ impl Plant {
             "type": "charge.succeeded", "created_at": now.to_rfc3339(), "data": charge,
         })
         .to_string();
-        let signature = gateway_sim::signature::sign(WEBHOOK_SECRET, now.timestamp(), body.as_bytes());
+        let signature =
+            gateway_sim::signature::sign(WEBHOOK_SECRET, now.timestamp(), body.as_bytes());
         let replica = self.replica(ServiceName::Payment, 1)?;
         let request = hyper::Request::post(format!("{}/webhooks/gateway", replica.url))
             .header("content-type", "application/json")
             .header("holdfast-signature", signature)
             .body(http_body_util::Full::new(bytes::Bytes::from(body)))?;
-        let client = hyper_util::client::legacy::Client::builder(
-            hyper_util::rt::TokioExecutor::new(),
-        )
-        .build_http();
+        let client =
+            hyper_util::client::legacy::Client::builder(hyper_util::rt::TokioExecutor::new())
+                .build_http();
         let answer = client.request(request).await?;
         anyhow::ensure!(answer.status().is_success(), "webhook: {}", answer.status());
         Ok(())
@@ -288,7 +316,11 @@ impl Plant {
         let answer = http
             .send(http::Method::PUT, "/v1/behaviour", None, Some(change))
             .await?;
-        anyhow::ensure!(answer.status == 200, "the gateway answers {}", answer.text());
+        anyhow::ensure!(
+            answer.status == 200,
+            "the gateway answers {}",
+            answer.text()
+        );
         Ok(())
     }
 }
@@ -373,7 +405,9 @@ fn replicas(
         ("HOLDFAST_GATEWAY_TIMEOUT_MS", "1000".to_owned()),
         (
             "HOLDFAST_FAILPOINTS_LOG",
-            logs.join(crate::faults::crashes::FILE).display().to_string(),
+            logs.join(crate::faults::crashes::FILE)
+                .display()
+                .to_string(),
         ),
         (
             "HOLDFAST_GATEWAY_BOOK",

@@ -178,11 +178,15 @@ pub async fn list(
         });
     }
     reached.extend(by_clients(site));
-    reached.extend(crashes::bites(site).into_iter().map(|(bite, times)| Reached {
-        what: format!("crash point bit: {bite}"),
-        times,
-        from: "crash points",
-    }));
+    reached.extend(
+        crashes::bites(site)
+            .into_iter()
+            .map(|(bite, times)| Reached {
+                what: format!("crash point bit: {bite}"),
+                times,
+                from: "crash points",
+            }),
+    );
     reached.extend(rows.iter().map(|row| Reached {
         what: format!("{} bit: {}", row.id, row.title),
         times: row.bites,
@@ -197,7 +201,8 @@ fn by_clients(site: &Site) -> Vec<Reached> {
     let count = |wanted: &dyn Fn(&Seen) -> bool| {
         u64::try_from(tries().filter(|one| wanted(&one.seen)).count()).unwrap_or(0)
     };
-    let refused = |status: u16| count(&|seen| matches!(seen, Seen::Refused(got, _) if *got == status));
+    let refused =
+        |status: u16| count(&|seen| matches!(seen, Seen::Refused(got, _) if *got == status));
     let of = |what: &str, times: u64| Reached {
         what: what.to_owned(),
         times,
@@ -209,7 +214,10 @@ fn by_clients(site: &Site) -> Vec<Reached> {
             count(&|seen| matches!(seen, Seen::Accepted { replayed: true, .. })),
         ),
         of("a key with another body was refused", inner.reused),
-        of("a request got no answer", count(&|seen| *seen == Seen::Unknown)),
+        of(
+            "a request got no answer",
+            count(&|seen| *seen == Seen::Unknown),
+        ),
         of(
             "an answer said that the outcome is unknown",
             count(&|seen| matches!(seen, Seen::Later(503, code) if code.contains("unknown"))),

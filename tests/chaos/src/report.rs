@@ -7,8 +7,8 @@ use serde::Serialize;
 use store::verify::Check;
 
 use crate::{
-    conductor::Row, measure::Measure, races::Race, reached, reached::Reached, service::Exit, settle::Open,
-    truth::Told,
+    conductor::Row, measure::Measure, races::Race, reached, reached::Reached, service::Exit,
+    settle::Open, truth::Told,
 };
 
 /// Everything.
@@ -70,7 +70,12 @@ impl Report {
         }
         for race in &self.races {
             if !race.wrong.is_empty() {
-                failures.push(format!("{} {}: {} wrong", race.id, race.title, race.wrong.len()));
+                failures.push(format!(
+                    "{} {}: {} wrong",
+                    race.id,
+                    race.title,
+                    race.wrong.len()
+                ));
             }
             if kinds_needed >= 30 && (race.first == 0 || race.second == 0) && race.id != "R13" {
                 failures.push(format!("void: {} was not seen in both orders", race.id));
@@ -113,7 +118,16 @@ impl Report {
     /// Standard output can't be written.
     pub fn print(&self, dir: &Path) -> anyhow::Result<()> {
         line("\nFAULTS")?;
-        let head = ["id", "fault", "at s", "held s", "bit", "201/s before", "201/s during", "first 201 after s"];
+        let head = [
+            "id",
+            "fault",
+            "at s",
+            "held s",
+            "bit",
+            "201/s before",
+            "201/s during",
+            "first 201 after s",
+        ];
         let rows = self.faults.iter().map(|row| {
             let title = match &row.beside {
                 Some(beside) => format!("{}; {beside}", row.title),
@@ -127,7 +141,8 @@ impl Report {
                 row.bites.to_string(),
                 format!("{:.0}", row.goodput_before),
                 format!("{:.0}", row.goodput_during),
-                row.first_201_after_s.map_or("never".to_owned(), |s| format!("{s:.2}")),
+                row.first_201_after_s
+                    .map_or("never".to_owned(), |s| format!("{s:.2}")),
             ]
         });
         columns(&table(head, rows))?;
@@ -142,27 +157,41 @@ impl Report {
                 format!("first: {first}; second: {second}"),
             ]
         });
-        columns(&table(["", "id", "first", "second", "which came first"], rows))?;
+        columns(&table(
+            ["", "id", "first", "second", "which came first"],
+            rows,
+        ))?;
         line("\nREACHED AT LEAST ONCE")?;
-        let rows = self.reached.iter().filter(|one| one.from != "the fault").map(|one| {
-            [one.times.to_string(), one.what.clone(), one.from.to_owned()]
-        });
+        let rows = self
+            .reached
+            .iter()
+            .filter(|one| one.from != "the fault")
+            .map(|one| [one.times.to_string(), one.what.clone(), one.from.to_owned()]);
         columns(&table(["times", "what", "read from"], rows))?;
         let (had, of) = self.reached_share();
         line(format!("{had} of {of}, the faults included"))?;
         line("\nWHAT CLIENTS WERE TOLD")?;
         let rows = self.told.iter().map(|told| {
-            [verdict(told.broken == 0), told.rule.to_owned(), told.judged.to_string()]
+            [
+                verdict(told.broken == 0),
+                told.rule.to_owned(),
+                told.judged.to_string(),
+            ]
         });
         columns(&table(["", "rule", "judged"], rows))?;
         line("\nINVARIANTS")?;
-        let rows = self.checks.iter().map(|check| {
-            [verdict(check.ok), check.id.clone(), check.rule.clone()]
-        });
+        let rows = self
+            .checks
+            .iter()
+            .map(|check| [verdict(check.ok), check.id.clone(), check.rule.clone()]);
         columns(&table(["", "id", "rule"], rows))?;
         line("\nMEASURED")?;
         let rows = self.measures.iter().map(|one| {
-            [format!("{:.2}", one.value), one.unit.to_owned(), one.what.clone()]
+            [
+                format!("{:.2}", one.value),
+                one.unit.to_owned(),
+                one.what.clone(),
+            ]
         });
         columns(&table(["value", "unit", "what"], rows))?;
         self.close(dir)
@@ -177,7 +206,11 @@ impl Report {
                 _ => format!("{status} {n}"),
             })
             .collect();
-        line(format!("\n{} keys; answers: {}", self.keys, answers.join(", ")))?;
+        line(format!(
+            "\n{} keys; answers: {}",
+            self.keys,
+            answers.join(", ")
+        ))?;
         line(format!(
             "at rest after {:.0} s; {} ends of processes by themselves, {} panics; load average {}",
             self.open.seconds,
@@ -189,7 +222,10 @@ impl Report {
             line(format!("RED {}: {:#?}", told.rule, told.offenders))?;
         }
         for check in self.checks.iter().filter(|check| !check.ok) {
-            line(format!("RED {} {}: {:#?}", check.id, check.rule, check.offenders))?;
+            line(format!(
+                "RED {} {}: {:#?}",
+                check.id, check.rule, check.offenders
+            ))?;
         }
         for race in self.races.iter().filter(|race| !race.wrong.is_empty()) {
             line(format!("RED {} {}: {:#?}", race.id, race.title, race.wrong))?;
@@ -199,7 +235,10 @@ impl Report {
         }
         let (seed, seconds) = (self.seed, self.seconds);
         if self.ok {
-            line(format!("ok: seed {seed}, {seconds} s, {} faults", self.faults.len()))?;
+            line(format!(
+                "ok: seed {seed}, {seconds} s, {} faults",
+                self.faults.len()
+            ))?;
         } else {
             line(format!(
                 "replay: make chaos SEED={seed} SECONDS={seconds}   (logs: {})",
@@ -218,5 +257,7 @@ fn table<const N: usize>(
     head: [&str; N],
     rows: impl Iterator<Item = [String; N]>,
 ) -> Vec<[String; N]> {
-    std::iter::once(head.map(str::to_owned)).chain(rows).collect()
+    std::iter::once(head.map(str::to_owned))
+        .chain(rows)
+        .collect()
 }

@@ -41,9 +41,13 @@ pub async fn run(args: &Args, seed: u64, shutdown: &Shutdown) -> anyhow::Result<
     }
     std::fs::create_dir_all(&dir)?;
     let dir = dir.canonicalize()?;
-    eprintln!("seed {seed}, {} s of load; logs in {}", args.seconds, dir.display());
+    eprintln!(
+        "seed {seed}, {} s of load; logs in {}",
+        args.seconds,
+        dir.display()
+    );
     let plant = tokio::select! {
-        plant = Plant::start(&dir, &args.program) => Arc::new(plant?),
+        plant = Plant::start(&dir, &args.program()?) => Arc::new(plant?),
         () = shutdown.begun() => anyhow::bail!("interrupted"),
     };
     let report = tokio::select! {
@@ -81,7 +85,13 @@ fn kinds(only: &[String]) -> anyhow::Result<Vec<Kind>> {
 async fn on(args: &Args, seed: u64, only: &[Kind], plant: Arc<Plant>) -> anyhow::Result<Report> {
     let begun = clock::monotonic();
     let seconds = i64::try_from(args.seconds)?;
-    let site = site(args, seed, seconds, Arc::clone(&plant), Arc::new(Ledger::new(begun)));
+    let site = site(
+        args,
+        seed,
+        seconds,
+        Arc::clone(&plant),
+        Arc::new(Ledger::new(begun)),
+    );
     plant.gateway_as_usual().await?;
     site.load.open().await?;
     let watching = [
@@ -103,7 +113,7 @@ async fn on(args: &Args, seed: u64, only: &[Kind], plant: Arc<Plant>) -> anyhow:
     if !crash_points {
         eprintln!("this build has no crash points (feature failpoints): they are left out");
     }
-    let races = Races::new(&site, crash_points);
+    let races = Races::new(&site, crash_points, args.seconds >= 150);
     let racing = tokio::spawn(races.clone().run());
     let mut plan = conductor::schedule(seed, args.seconds, only);
     plan.retain(|kind| crash_points || *kind != Kind::CrashPoints);
@@ -122,7 +132,7 @@ async fn on(args: &Args, seed: u64, only: &[Kind], plant: Arc<Plant>) -> anyhow:
     if let Ok(Err(error)) = raced.await {
         anyhow::bail!("the races: {error}");
     }
-    let open = settle::at_rest(&site).await?;
+    let open = settle::at_rest(&site, &races).await?;
     let checks = settle::verify(&site).await?;
     site.metrics.read(&plant).await;
     for task in watching {
@@ -141,7 +151,10 @@ async fn on(args: &Args, seed: u64, only: &[Kind], plant: Arc<Plant>) -> anyhow:
         failures: Vec::new(),
         seed,
         seconds: args.seconds,
-        load_average: std::fs::read_to_string("/proc/loadavg").unwrap_or_default().trim().to_owned(),
+        load_average: std::fs::read_to_string("/proc/loadavg")
+            .unwrap_or_default()
+            .trim()
+            .to_owned(),
         keys,
         statuses,
         faults: rows,

@@ -144,7 +144,8 @@ impl Replica {
     /// # Errors
     /// It can't be started.
     pub async fn supervise(&self) -> anyhow::Result<()> {
-        let mut slot = self.slot.lock().await;
+        let mut guard = self.slot.lock().await;
+        let slot = &mut *guard;
         let Some(child) = &mut slot.child else {
             return Ok(());
         };
@@ -159,7 +160,7 @@ impl Replica {
                 at: clock::monotonic(),
             };
             self.exits().push(exit);
-            self.spawn(&mut slot)?;
+            self.spawn(slot)?;
         }
         Ok(())
     }

@@ -10,7 +10,7 @@ use store::{
     verify::{Check, Payments},
 };
 
-use crate::{faults::Site, http::Http, plant::SHOP_KEY};
+use crate::{faults::Site, http::Http, plant::SHOP_KEY, races::Races};
 
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// After which whoever still has an open order cancels it, as a buyer would.
@@ -45,7 +45,7 @@ impl Open {
 ///
 /// # Errors
 /// The database can't be read.
-pub async fn at_rest(site: &Site) -> anyhow::Result<Open> {
+pub async fn at_rest(site: &Site, races: &Races) -> anyhow::Result<Open> {
     let begun = clock::monotonic();
     let mut canceled = None;
     loop {
@@ -55,6 +55,7 @@ pub async fn at_rest(site: &Site) -> anyhow::Result<Open> {
         if open.is_empty() || begun.elapsed() > AT_REST_WITHIN {
             return Ok(open);
         }
+        races.finish().await?;
         if begun.elapsed() > BUYERS_WAIT && canceled.is_none() {
             canceled = Some(cancel_rest(site).await?);
         }

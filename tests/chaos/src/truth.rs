@@ -58,7 +58,10 @@ pub async fn ask_again(load: &Load, conn: &mut PgConnection) -> anyhow::Result<u
     let rows = keys(conn).await?;
     let open: Vec<(String, &'static str)> = {
         let inner = load.ledger.inner();
-        let all = inner.requests.values().filter(|one| one.key.starts_with("k-"));
+        let all = inner
+            .requests
+            .values()
+            .filter(|one| one.key.starts_with("k-"));
         all.enumerate()
             .filter(|(number, one)| match last_definite(one) {
                 None => true,
@@ -94,7 +97,12 @@ fn hold_of(key: &str) -> uuid::Uuid {
 
 fn last_definite(request: &Request) -> Option<&Seen> {
     let definite = |seen: &&Seen| matches!(seen, Seen::Accepted { .. } | Seen::Refused(..));
-    request.tries.iter().rev().map(|one| &one.seen).find(definite)
+    request
+        .tries
+        .iter()
+        .rev()
+        .map(|one| &one.seen)
+        .find(definite)
 }
 
 /// Every rule.
@@ -120,7 +128,11 @@ pub async fn judge(ledger: &Ledger, conn: &mut PgConnection) -> anyhow::Result<V
         ),
         Told::of(
             "no answer is a 500, no accepted order is unknown to cancel, no used key takes another body",
-            inner.statuses.values().map(|n| usize::try_from(*n).unwrap_or(0)).sum(),
+            inner
+                .statuses
+                .values()
+                .map(|n| usize::try_from(*n).unwrap_or(0))
+                .sum(),
             inner.broken.clone(),
         ),
     ])
@@ -170,11 +182,18 @@ fn has_its_order(inner: &Inner, rows: &Rows, statuses: &BTreeMap<String, String>
             if named.map(|id| id.to_string()).as_deref() != Some(order)
                 || !statuses.contains_key(order)
             {
-                offenders.push(format!("{}: 201 with {order}, the key names {named:?}", request.key));
+                offenders.push(format!(
+                    "{}: 201 with {order}, the key names {named:?}",
+                    request.key
+                ));
             }
         }
     }
-    Told::of("I11 every 201 has its order, and its key names it", judged, offenders)
+    Told::of(
+        "I11 every 201 has its order, and its key names it",
+        judged,
+        offenders,
+    )
 }
 
 fn one_answer(inner: &Inner) -> Told {
@@ -213,27 +232,51 @@ fn never_taken_back(inner: &Inner) -> Told {
             }
         }
     }
-    Told::of("I11 no key that was answered 201 is refused afterwards", judged, offenders)
+    Told::of(
+        "I11 no key that was answered 201 is refused afterwards",
+        judged,
+        offenders,
+    )
 }
 
 fn last_word(inner: &Inner, rows: &Rows) -> Told {
     let mut judged = 0;
     let mut offenders = Vec::new();
     for request in inner.requests.values() {
-        let Some(last) = last_definite(request) else { continue };
+        let Some(last) = last_definite(request) else {
+            continue;
+        };
         judged += 1;
-        let has = rows.get(&hold_of(&request.key)).is_some_and(Option::is_some);
+        let has = rows
+            .get(&hold_of(&request.key))
+            .is_some_and(Option::is_some);
         if has != matches!(last, Seen::Accepted { .. }) {
-            offenders.push(format!("{}: told {last:?}; has an order: {has}", request.key));
+            offenders.push(format!(
+                "{}: told {last:?}; has an order: {has}",
+                request.key
+            ));
         }
     }
-    Told::of("I11 a key's last definite answer agrees with the database", judged, offenders)
+    Told::of(
+        "I11 a key's last definite answer agrees with the database",
+        judged,
+        offenders,
+    )
 }
 
 fn answered(inner: &Inner) -> Told {
-    let open = inner.requests.values().filter(|one| last_definite(one).is_none());
-    let open: Vec<String> = open.map(|one| format!("{}: {:?}", one.key, one.tries.last())).collect();
-    Told::of("every key has a definite answer in the end", inner.requests.len(), open)
+    let open = inner
+        .requests
+        .values()
+        .filter(|one| last_definite(one).is_none());
+    let open: Vec<String> = open
+        .map(|one| format!("{}: {:?}", one.key, one.tries.last()))
+        .collect();
+    Told::of(
+        "every key has a definite answer in the end",
+        inner.requests.len(),
+        open,
+    )
 }
 
 fn canceled(inner: &Inner, statuses: &BTreeMap<String, String>) -> Told {
@@ -241,8 +284,12 @@ fn canceled(inner: &Inner, statuses: &BTreeMap<String, String>) -> Told {
         let status = statuses.get(&cancel.order).map_or("gone", String::as_str);
         let right = (cancel.status == 200) == (status == "CANCELED");
         // A cancel that came after another end by cancel (a decline) is told 409 rightly.
-        (!right && !(cancel.status == 409 && status == "CANCELED"))
-            .then(|| format!("{}: cancel said {}, it is {status}", cancel.order, cancel.status))
+        (!right && !(cancel.status == 409 && status == "CANCELED")).then(|| {
+            format!(
+                "{}: cancel said {}, it is {status}",
+                cancel.order, cancel.status
+            )
+        })
     });
     Told::of(
         "I11 an order whose cancel was answered 200 is CANCELED",

@@ -51,7 +51,9 @@ pub(super) async fn bad(site: &Site, random: &mut StdRng) -> anyhow::Result<Bite
     drop(open);
     Ok(Bite::of(
         times,
-        format!("{DAWDLERS} dawdled, {quit} hung up, {answered} of {STORM} copies were answered alike"),
+        format!(
+            "{DAWDLERS} dawdled, {quit} hung up, {answered} of {STORM} copies were answered alike"
+        ),
     ))
 }
 

@@ -152,7 +152,11 @@ async fn start_again_what_hangs(site: &Site) -> anyhow::Result<()> {
         .filter_map(|line| line.split_whitespace().nth(1)?.parse().ok())
         .collect();
     for replica in &site.plant.replicas {
-        if replica.pid().await.is_some_and(|pid| hanging.contains(&pid)) {
+        if replica
+            .pid()
+            .await
+            .is_some_and(|pid| hanging.contains(&pid))
+        {
             replica.kill().await?;
             replica.start().await?;
         }

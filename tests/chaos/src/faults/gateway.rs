@@ -10,7 +10,10 @@ pub(super) async fn trouble(site: &Site, window: &mut Window) -> anyhow::Result<
     let troubles: [(&str, Value); 4] = [
         ("down", json!({ "down": true })),
         ("slow", json!({ "down": false, "latency_ms": 2_500 })),
-        ("silent", json!({ "latency_ms": 5, "hang_rate": 0.5, "hang_ms": 3_000 })),
+        (
+            "silent",
+            json!({ "latency_ms": 5, "hang_rate": 0.5, "hang_ms": 3_000 }),
+        ),
         (
             "repeating",
             json!({ "hang_rate": 0.0, "webhook_delay_ms": 1_500, "webhook_duplicates": 5 }),
@@ -28,9 +31,15 @@ pub(super) async fn trouble(site: &Site, window: &mut Window) -> anyhow::Result<
     window.heal();
     let least = bitten.iter().map(|(_, times)| *times).min().unwrap_or(0);
     let sum: u64 = bitten.iter().map(|(_, times)| times).sum();
-    let list: Vec<String> = bitten.iter().map(|(name, n)| format!("{name} {n}")).collect();
+    let list: Vec<String> = bitten
+        .iter()
+        .map(|(name, n)| format!("{name} {n}"))
+        .collect();
     let times = if least == 0 { 0 } else { sum };
-    Ok(Bite::of(times, format!("calls and webhooks: {}", list.join(", "))))
+    Ok(Bite::of(
+        times,
+        format!("calls and webhooks: {}", list.join(", ")),
+    ))
 }
 
 /// Calls that did not go well; for webhooks, those that were received.
@@ -41,4 +50,3 @@ async fn bites(site: &Site, trouble: &str) -> f64 {
     }
     site.metrics.sum(SERIES, &[]) - site.metrics.sum(SERIES, &["\"ok\""])
 }
-

@@ -27,11 +27,7 @@ async fn backlog(site: &Site) -> anyhow::Result<f64> {
     Ok(age.unwrap_or(0.0))
 }
 
-pub(super) async fn down(
-    site: &Site,
-    away: Duration,
-    window: &mut Window,
-) -> anyhow::Result<Bite> {
+pub(super) async fn down(site: &Site, away: Duration, window: &mut Window) -> anyhow::Result<Bite> {
     let (turned, accepted) = answers(site);
     let mut kafka = site.plant.kafka.lock().await;
     kafka.kill().await;
@@ -91,7 +87,13 @@ pub(super) async fn restart_loop(site: &Site, window: &mut Window) -> anyhow::Re
 }
 
 pub(super) async fn slow(site: &Site, window: &mut Window) -> anyhow::Result<Bite> {
-    let bites = || site.plant.links.iter().map(|links| links.kafka.bites()).sum::<u64>();
+    let bites = || {
+        site.plant
+            .links
+            .iter()
+            .map(|links| links.kafka.bites())
+            .sum::<u64>()
+    };
     let before = bites();
     for links in &site.plant.links {
         links.kafka.delay(Duration::from_millis(500));
@@ -101,7 +103,10 @@ pub(super) async fn slow(site: &Site, window: &mut Window) -> anyhow::Result<Bit
         links.kafka.heal();
     }
     window.heal();
-    Ok(Bite::of(bites() - before, "packets that the links held back"))
+    Ok(Bite::of(
+        bites() - before,
+        "packets that the links held back",
+    ))
 }
 
 /// Members come and go while events are handled.

@@ -18,13 +18,7 @@ use cli::services::ServiceName;
 use platform::clock;
 use rand::rngs::StdRng;
 
-use crate::{
-    ledger::Ledger,
-    link::Reply,
-    load::Load,
-    metrics::Metrics,
-    plant::Plant,
-};
+use crate::{ledger::Ledger, link::Reply, load::Load, metrics::Metrics, plant::Plant};
 
 /// What faults work on.
 #[derive(Clone)]
@@ -201,7 +195,9 @@ pub async fn run(
         Kind::OffsetsReset => kafka::reset(site, window).await,
         Kind::DuplicateStorm => kafka::duplicates(site, random).await,
         Kind::RedisKilled => redis::killed(site, Duration::from_millis(500), window).await,
-        Kind::RedisDown => redis::killed(site, site.outage.min(Duration::from_secs(15)), window).await,
+        Kind::RedisDown => {
+            redis::killed(site, site.outage.min(Duration::from_secs(15)), window).await
+        }
         Kind::TailCut => redis::tail_cut(site, window).await,
         Kind::FlushAll => redis::flush_all(site, window).await,
         Kind::StaleCopy => redis::stale_copy(site, window).await,

@@ -26,7 +26,10 @@ pub(super) async fn slow_postgres(site: &Site, window: &mut Window) -> anyhow::R
     hold(5.0).await;
     link.heal();
     window.heal();
-    Ok(Bite::of(link.bites() - before, "packets that the link held back"))
+    Ok(Bite::of(
+        link.bites() - before,
+        "packets that the link held back",
+    ))
 }
 
 /// For each server, one kind of service finds its connection silent.

@@ -23,11 +23,7 @@ fn turned_away(site: &Site) -> u64 {
 }
 
 /// Restarted in order, or killed and recovered.
-pub(super) async fn restart(
-    site: &Site,
-    crash: bool,
-    window: &mut Window,
-) -> anyhow::Result<Bite> {
+pub(super) async fn restart(site: &Site, crash: bool, window: &mut Window) -> anyhow::Result<Bite> {
     let before = turned_away(site);
     let mut postgres = site.plant.postgres.lock().await;
     let away = clock::monotonic();
@@ -36,7 +32,10 @@ pub(super) async fn restart(
     } else {
         postgres.stop().await;
     }
-    let refused = until(Duration::from_secs(5), || async { turned_away(site) > before }).await;
+    let refused = until(Duration::from_secs(5), || async {
+        turned_away(site) > before
+    })
+    .await;
     hold(1.0).await;
     postgres.restart().await?;
     drop(postgres);
@@ -67,7 +66,8 @@ pub(super) async fn backend(site: &Site, window: &mut Window) -> anyhow::Result<
     let said = || {
         let text = std::fs::read(&log).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
-        text.matches("terminating any other active server processes").count()
+        text.matches("terminating any other active server processes")
+            .count()
     };
     let before = said();
     kill(Pid::from_raw(pid), Signal::SIGKILL)?;
@@ -86,25 +86,26 @@ pub(super) async fn exhausted(site: &Site, window: &mut Window) -> anyhow::Resul
     let mut taken: Vec<PgConnection> = Vec::new();
     let mut refused = 0;
     let begun = clock::monotonic();
-    while begun.elapsed() < Duration::from_secs(4) {
-        match PgConnection::connect(&site.plant.database_url).await {
-            Ok(conn) => taken.push(conn),
-            Err(_) if refused == 0 => {
-                refused += 1;
-                sqlx::query(
-                    "select pg_terminate_backend(pid) from pg_stat_activity
-                     where application_name like 'holdfast order%'",
-                )
-                .execute(&mut admin)
-                .await?;
-            }
-            Err(_) => {
-                refused += 1;
-                hold(0.02).await;
+    while begun.elapsed() < Duration::from_secs(6) && taken.len() < 400 {
+        let connects = (0..20).map(|_| PgConnection::connect(&site.plant.database_url));
+        let before = refused;
+        for made in futures::future::join_all(connects).await {
+            match made {
+                Ok(conn) => taken.push(conn),
+                Err(_) => refused += 1,
             }
         }
-        if taken.len() > 400 {
-            break;
+        if before == 0 && refused > 0 {
+            // The services have to make theirs again, and can't.
+            sqlx::query(
+                "select pg_terminate_backend(pid) from pg_stat_activity
+                 where application_name like 'holdfast order%'",
+            )
+            .execute(&mut admin)
+            .await?;
+        }
+        if refused > 0 {
+            hold(0.2).await;
         }
     }
     drop(taken);
@@ -144,10 +145,18 @@ pub(super) async fn read_only(site: &Site, window: &mut Window) -> anyhow::Resul
     let before = turned_away(site);
     let mut conn = site.plant.sql().await?;
     run(&mut conn, "set default_transaction_read_only = off").await?;
-    run(&mut conn, "alter system set default_transaction_read_only = on").await?;
+    run(
+        &mut conn,
+        "alter system set default_transaction_read_only = on",
+    )
+    .await?;
     run(&mut conn, "select pg_reload_conf()").await?;
     hold(3.0).await;
-    run(&mut conn, "alter system reset default_transaction_read_only").await?;
+    run(
+        &mut conn,
+        "alter system reset default_transaction_read_only",
+    )
+    .await?;
     run(&mut conn, "select pg_reload_conf()").await?;
     window.heal();
     hold(0.5).await;

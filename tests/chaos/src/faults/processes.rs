@@ -29,13 +29,20 @@ pub(super) async fn kill(
     window.heal();
     replica.ready().await?;
     let ready = began.elapsed();
-    let mut bite = Bite::of(u64::from(killed), format!("{} ended by SIGKILL", replica.name))
-        .with("ready_after_start_s", ready.as_secs_f64());
+    let mut bite = Bite::of(
+        u64::from(killed),
+        format!("{} ended by SIGKILL", replica.name),
+    )
+    .with("ready_after_start_s", ready.as_secs_f64());
     if service == ServiceName::GatewaySim {
         site.plant.gateway_as_usual().await?;
     }
     if service == ServiceName::Order {
-        let served = || async { site.ledger.first_accepted_after(began, Some(number)).is_some() };
+        let served = || async {
+            site.ledger
+                .first_accepted_after(began, Some(number))
+                .is_some()
+        };
         until(BACK_WITHIN, served).await;
         let first = site.ledger.first_accepted_after(began, Some(number));
         bite = bite.with("served_after_start_s", seconds(first));
@@ -141,9 +148,8 @@ pub(super) async fn rolling(site: &Site, window: &mut Window) -> anyhow::Result<
             continue;
         }
         let stopped = replica.stop(Duration::from_secs(10)).await?;
-        let (took, well) = stopped.with_context(|| {
-            format!("{} did not end within 10 s of SIGTERM", replica.name)
-        })?;
+        let (took, well) = stopped
+            .with_context(|| format!("{} did not end within 10 s of SIGTERM", replica.name))?;
         anyhow::ensure!(well, "{} did not end with 0", replica.name);
         ended += 1;
         slowest = slowest.max(took);

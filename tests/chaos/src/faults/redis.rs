@@ -66,8 +66,10 @@ pub(super) async fn tail_cut(site: &Site, window: &mut Window) -> anyhow::Result
     drop(redis);
     window.heal();
     let exact = exact(site).await;
-    Ok(Bite::of(cut, "bytes of acknowledged writes cut from the AOF")
-        .with("gate_exact_s", seconds(exact)))
+    Ok(
+        Bite::of(cut, "bytes of acknowledged writes cut from the AOF")
+            .with("gate_exact_s", seconds(exact)),
+    )
 }
 
 /// How long until the gate agrees with PostgreSQL but for what is on its way.
@@ -111,8 +113,10 @@ pub(super) async fn stale_copy(site: &Site, window: &mut Window) -> anyhow::Resu
     window.heal();
     let exact = exact(site).await;
     std::fs::remove_dir_all(&old)?;
-    Ok(Bite::of(behind, "bytes of writes that the copy did not have")
-        .with("gate_exact_s", seconds(exact)))
+    Ok(
+        Bite::of(behind, "bytes of writes that the copy did not have")
+            .with("gate_exact_s", seconds(exact)),
+    )
 }
 
 fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
@@ -144,8 +148,10 @@ pub(super) async fn slow(site: &Site, window: &mut Window) -> anyhow::Result<Bit
     link.cut();
     window.heal();
     let opened = breakers(site).await - opened;
-    Ok(Bite::of(link.bites() - before, "packets late or thrown away")
-        .with("breakers_opened", opened))
+    Ok(
+        Bite::of(link.bites() - before, "packets late or thrown away")
+            .with("breakers_opened", opened),
+    )
 }
 
 async fn breakers(site: &Site) -> f64 {
@@ -183,7 +189,10 @@ pub(super) async fn full(site: &Site, window: &mut Window) -> anyhow::Result<Bit
     set(site, "maxmemory", "0").await?;
     window.heal();
     let times = errors(site, "OOM").await? - before;
-    Ok(Bite::of(times, "writes that Redis refused for want of memory"))
+    Ok(Bite::of(
+        times,
+        "writes that Redis refused for want of memory",
+    ))
 }
 
 /// A stock service that starts beside a Redis that evicts must refuse or raise an alarm.
@@ -207,7 +216,10 @@ pub(super) async fn evicting(site: &Site, window: &mut Window) -> anyhow::Result
     stock.start().await?;
     stock.ready().await?;
     let times = u64::from(seen.is_some());
-    Ok(Bite::of(times, "the stock service refused or raised its alarm"))
+    Ok(Bite::of(
+        times,
+        "the stock service refused or raised its alarm",
+    ))
 }
 
 /// NOSCRIPT, then READONLY.
@@ -217,7 +229,10 @@ pub(super) async fn refuses(site: &Site, window: &mut Window) -> anyhow::Result<
         errors(site, "READONLY").await?,
     );
     let mut conn = site.plant.redis_connection().await?;
-    let _: () = redis::cmd("SCRIPT").arg("FLUSH").query_async(&mut conn).await?;
+    let _: () = redis::cmd("SCRIPT")
+        .arg("FLUSH")
+        .query_async(&mut conn)
+        .await?;
     hold(1.5).await;
     let _: () = redis::cmd("REPLICAOF")
         .arg("127.0.0.1")
