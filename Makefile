@@ -9,6 +9,8 @@ PROFILE ?= dev
 # Of `make chaos`: how long, and which choices (a new seed when there is none).
 SECONDS := 600
 SEED :=
+# Of the model, which it ends with.
+STATES := 10000000
 BIN := target/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))/holdfast
 
 .DEFAULT_GOAL := help
@@ -51,6 +53,7 @@ bench: ## Paired benchmarks; writes target/bench/*.json
 chaos: setup ## Faults, crashes and races under load for SECONDS=600, then the proof; SEED=N repeats a run
 	cargo build --locked --workspace --bins --features cli/failpoints
 	@target/debug/chaos --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
+	@if [ -x target/debug/model ]; then target/debug/model --states $(STATES); fi
 
 sqlx: setup ## Write the cache of checked SQL (.sqlx) after a query or a migration changed
 	@scripts/sqlx.sh

@@ -2,29 +2,9 @@
 //! clients' log and every invariant against the database. Exit code 0 only when all is green and
 //! every fault was seen to bite.
 
-mod args;
-mod conductor;
-mod faults;
-mod gate;
-mod http;
-mod ledger;
-mod link;
-mod load;
-mod logs;
-mod measure;
-mod metrics;
-mod plan;
-mod plant;
-mod races;
-mod reached;
-mod report;
-mod run;
-mod service;
-mod settle;
-mod truth;
-
 use std::process::ExitCode;
 
+use chaos::{args, run};
 use clap::Parser;
 use platform::Shutdown;
 

@@ -46,8 +46,9 @@ pub async fn run(args: &Args, seed: u64, shutdown: &Shutdown) -> anyhow::Result<
         args.seconds,
         dir.display()
     );
+    let program = args.program()?;
     let plant = tokio::select! {
-        plant = Plant::start(&dir, &args.program()?) => Arc::new(plant?),
+        plant = Plant::start(&dir, &program) => Arc::new(plant?),
         () = shutdown.begun() => anyhow::bail!("interrupted"),
     };
     let report = tokio::select! {

@@ -55,9 +55,6 @@ pub struct Exit {
     pub status: String,
     /// Which of its lives it was, from 1.
     pub life: u32,
-    /// After the start of the run.
-    #[serde(skip)]
-    pub at: Instant,
 }
 
 impl Replica {
@@ -157,7 +154,6 @@ impl Replica {
                 name: self.name.clone(),
                 status: status.to_string(),
                 life: slot.life,
-                at: clock::monotonic(),
             };
             self.exits().push(exit);
             self.spawn(slot)?;
