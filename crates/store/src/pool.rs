@@ -16,6 +16,12 @@ use sqlx::{
 
 use crate::error::{Doing, Result, StoreError, at_commit};
 
+/// How long a connection may take to be made: longer than anyone waits for one. A connection that
+/// is made too late for whoever asked is there for the next; if it were given up with the wait, a
+/// server that is slow to let in (after a restart, with everybody at its door) would be asked in
+/// vain for ever.
+const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+
 /// A connection, in a transaction or not.
 pub type Conn = sqlx::PgConnection;
 
@@ -108,6 +114,8 @@ pub(crate) fn millis(duration: Duration) -> String {
 #[derive(Clone, Debug)]
 pub struct Store {
     pool: PgPool,
+    /// How long whoever wants a connection waits for one.
+    wait: Duration,
 }
 
 /// A connection of the pool; `&mut *conn` is a [`Conn`].
@@ -122,13 +130,28 @@ impl Store {
     pub fn connect(options: &StoreOptions) -> Result<Self> {
         let pool = PgPoolOptions::new()
             .max_connections(options.max_connections)
-            .acquire_timeout(options.acquire_timeout)
+            .acquire_timeout(options.acquire_timeout.max(CONNECT_WITHIN))
             .idle_timeout(Duration::from_mins(10))
             .max_lifetime(Duration::from_mins(30))
             // A ping before each use: after a restart of the server no caller meets a dead one.
             .test_before_acquire(true)
             .connect_lazy_with(options.connect_options()?);
-        Ok(Self { pool })
+        Ok(Self {
+            pool,
+            wait: options.acquire_timeout,
+        })
+    }
+
+    /// A connection of the pool, waited for in a task of its own for as long as the options say.
+    /// What comes later goes to the pool: see [`CONNECT_WITHIN`].
+    async fn acquire(&self) -> std::result::Result<PooledConn, sqlx::Error> {
+        let pool = self.pool.clone();
+        let acquired = tokio::spawn(async move { pool.acquire().await });
+        match tokio::time::timeout(self.wait, acquired).await {
+            Ok(Ok(acquired)) => acquired,
+            Ok(Err(_)) => Err(sqlx::Error::WorkerCrashed),
+            Err(_) => Err(sqlx::Error::PoolTimedOut),
+        }
     }
 
     /// A connection outside any transaction, for reads.
@@ -136,7 +159,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::Connect`].
     pub async fn conn(&self) -> Result<PooledConn> {
-        self.pool.acquire().await.map_err(StoreError::Connect)
+        self.acquire().await.map_err(StoreError::Connect)
     }
 
     /// Begins a transaction, READ COMMITTED. Call it from spawned work only (P14): a future that
@@ -145,7 +168,9 @@ impl Store {
     /// # Errors
     /// [`StoreError::Connect`], [`StoreError::Begin`].
     pub async fn begin(&self) -> Result<Tx> {
-        let inner = self.pool.begin().await.map_err(|error| match error {
+        let conn = self.acquire().await.map_err(StoreError::Connect)?;
+        let begun = sqlx::Transaction::begin(conn, None).await;
+        let inner = begun.map_err(|error| match error {
             sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed | sqlx::Error::Io(_) => {
                 StoreError::Connect(error)
             }
