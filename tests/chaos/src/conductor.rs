@@ -121,7 +121,7 @@ async fn one(
         let of = [ServiceName::Order, ServiceName::Payment, ServiceName::Stock];
         (of[random.random_range(0..3)], random.random_range(0..2))
     });
-    let faulted = faults::run(kind, site, random, &mut window);
+    let faulted = Box::pin(faults::run(kind, site, random, &mut window));
     let both = async {
         tokio::join!(
             tokio::time::timeout(FAULT_WITHIN, faulted),

@@ -28,7 +28,7 @@ fn main() -> ExitCode {
     };
     let ended = runtime.block_on(async {
         let shutdown = Shutdown::on_signal();
-        run::run(&args, seed, &shutdown).await
+        Box::pin(run::run(&args, seed, &shutdown)).await
     });
     match ended {
         Ok(true) => ExitCode::SUCCESS,

@@ -62,6 +62,63 @@ const LATENESS: &[(&str, &str, &str)] = &[
     ),
 ];
 
+/// What faults measured: in words, the fault, the measure. Of several the greatest.
+const FAULTS: &[(&str, &str, &str)] = &[
+    (
+        "T10 kill -9 of an order service: its start to its first 201",
+        "F1",
+        "served_after_start_s",
+    ),
+    (
+        "T10 kill -9 of a payment service: its start to ready",
+        "F2",
+        "ready_after_start_s",
+    ),
+    (
+        "T10 kill -9 of a stock service: its start to ready",
+        "F3",
+        "ready_after_start_s",
+    ),
+    ("T11 FLUSHALL: gate exact again", "F25", "gate_exact_s"),
+    (
+        "T12 last writes of Redis lost: gate exact again",
+        "F24",
+        "gate_exact_s",
+    ),
+    (
+        "T12 stale copy of Redis: gate exact again",
+        "F26",
+        "gate_exact_s",
+    ),
+    ("T13 Kafka down: seconds", "F11", "down_s"),
+    (
+        "T13 Kafka down: tries turned away",
+        "F11",
+        "tries_turned_away",
+    ),
+    (
+        "T13 Kafka down: accepted meanwhile",
+        "F11",
+        "accepted_meanwhile",
+    ),
+    (
+        "T13 Kafka back: backlog drained",
+        "F11",
+        "backlog_drained_s",
+    ),
+    (
+        "T14 PostgreSQL restart: first refusal",
+        "F33",
+        "first_refusal_s",
+    ),
+    (
+        "T14 PostgreSQL restart: first 201 after it is up",
+        "F33",
+        "first_201_after_up_s",
+    ),
+    ("T19 SIGTERM to exit, slowest", "F9", "slowest_end_s"),
+];
+
 /// All figures.
 ///
 /// # Errors
@@ -76,68 +133,14 @@ pub async fn all(conn: &mut PgConnection, rows: &[Row]) -> anyhow::Result<Vec<Me
             unit,
         });
     }
-    for (what, ids, name) in [
-        (
-            "T10 kill -9 of an order service: its start to its first 201",
-            "F1",
-            "served_after_start_s",
-        ),
-        (
-            "T10 kill -9 of a payment service: its start to ready",
-            "F2",
-            "ready_after_start_s",
-        ),
-        (
-            "T10 kill -9 of a stock service: its start to ready",
-            "F3",
-            "ready_after_start_s",
-        ),
-        ("T11 FLUSHALL: gate exact again", "F25", "gate_exact_s"),
-        (
-            "T12 last writes of Redis lost: gate exact again",
-            "F24",
-            "gate_exact_s",
-        ),
-        (
-            "T12 stale copy of Redis: gate exact again",
-            "F26",
-            "gate_exact_s",
-        ),
-        ("T13 Kafka down: seconds", "F11", "down_s"),
-        (
-            "T13 Kafka down: tries turned away",
-            "F11",
-            "tries_turned_away",
-        ),
-        (
-            "T13 Kafka down: accepted meanwhile",
-            "F11",
-            "accepted_meanwhile",
-        ),
-        (
-            "T13 Kafka back: backlog drained",
-            "F11",
-            "backlog_drained_s",
-        ),
-        (
-            "T14 PostgreSQL restart: first refusal",
-            "F33",
-            "first_refusal_s",
-        ),
-        (
-            "T14 PostgreSQL restart: first 201 after it is up",
-            "F33",
-            "first_201_after_up_s",
-        ),
-        ("T19 SIGTERM to exit, slowest", "F9", "slowest_end_s"),
-    ] {
-        let of = rows.iter().filter(|row| row.id == ids);
+    for (what, ids, name) in FAULTS {
+        let of = rows.iter().filter(|row| row.id == *ids);
         let found = of.filter_map(|row| row.measured.iter().find(|(of, _)| of == name));
         let greatest = found.map(|(_, value)| *value).reduce(f64::max);
         if let Some(value) = greatest {
             let unit = if name.ends_with("_s") { "s" } else { "count" };
             measures.push(Measure {
-                what: what.to_owned(),
+                what: (*what).to_owned(),
                 value,
                 unit,
             });

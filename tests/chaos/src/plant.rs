@@ -381,25 +381,15 @@ async fn link(postgres: u16, redis: u16, kafka: &mut native::Kafka) -> anyhow::R
     Ok(links)
 }
 
-fn replicas(
-    program: &Path,
-    logs: &Path,
-    database_url: &str,
-    redis_url: &str,
-    links: &[Links],
-) -> anyhow::Result<Vec<Replica>> {
-    let program = program
-        .canonicalize()
-        .with_context(|| format!("{} is not built", program.display()))?;
-    let gateway = free_port()?;
-    let payments = [free_port()?, free_port()?];
-    let shared = [
+/// What all services are told.
+fn shared(logs: &Path, gateway: u16, payment: u16) -> [(&'static str, String); 8] {
+    [
         ("HOLDFAST_API_KEY", SHOP_KEY.to_owned()),
         ("HOLDFAST_OPERATOR_KEY", OPERATOR_KEY.to_owned()),
         ("HOLDFAST_WEBHOOK_SECRET", WEBHOOK_SECRET.to_owned()),
         (
             "HOLDFAST_WEBHOOK_URL",
-            format!("http://127.0.0.1:{}/webhooks/gateway", payments[0]),
+            format!("http://127.0.0.1:{}/webhooks/gateway", payment),
         ),
         ("GATEWAY_URL", format!("http://127.0.0.1:{gateway}")),
         ("HOLDFAST_GATEWAY_TIMEOUT_MS", "1000".to_owned()),
@@ -413,7 +403,22 @@ fn replicas(
             "HOLDFAST_GATEWAY_BOOK",
             logs.join("gateway.book").display().to_string(),
         ),
-    ];
+    ]
+}
+
+fn replicas(
+    program: &Path,
+    logs: &Path,
+    database_url: &str,
+    redis_url: &str,
+    links: &[Links],
+) -> anyhow::Result<Vec<Replica>> {
+    let program = program
+        .canonicalize()
+        .with_context(|| format!("{} is not built", program.display()))?;
+    let gateway = free_port()?;
+    let payments = [free_port()?, free_port()?];
+    let shared = shared(logs, gateway, payments[0]);
     let make = |name: String, service: ServiceName, port: u16| {
         let mut variables: Vec<(String, String)> = shared
             .iter()

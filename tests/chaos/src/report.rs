@@ -142,34 +142,11 @@ impl Report {
                 format!("{:.0}", row.goodput_before),
                 format!("{:.0}", row.goodput_during),
                 row.first_201_after_s
-                    .map_or("never".to_owned(), |s| format!("{s:.2}")),
+                    .map_or_else(|| "never".to_owned(), |s| format!("{s:.2}")),
             ]
         });
         columns(&table(head, rows))?;
-        line("\nRACES")?;
-        let rows = self.races.iter().map(|race| {
-            let (first, second) = race.title.split_once(" | ").unwrap_or((race.title, ""));
-            [
-                verdict(race.wrong.is_empty()),
-                race.id.to_owned(),
-                race.first.to_string(),
-                race.second.to_string(),
-                format!("first: {first}; second: {second}"),
-            ]
-        });
-        columns(&table(
-            ["", "id", "first", "second", "which came first"],
-            rows,
-        ))?;
-        line("\nREACHED AT LEAST ONCE")?;
-        let rows = self
-            .reached
-            .iter()
-            .filter(|one| one.from != "the fault")
-            .map(|one| [one.times.to_string(), one.what.clone(), one.from.to_owned()]);
-        columns(&table(["times", "what", "read from"], rows))?;
-        let (had, of) = self.reached_share();
-        line(format!("{had} of {of}, the faults included"))?;
+        self.print_states()?;
         line("\nWHAT CLIENTS WERE TOLD")?;
         let rows = self.told.iter().map(|told| {
             [
@@ -195,6 +172,34 @@ impl Report {
         });
         columns(&table(["value", "unit", "what"], rows))?;
         self.close(dir)
+    }
+
+    fn print_states(&self) -> anyhow::Result<()> {
+        line("\nRACES")?;
+        let rows = self.races.iter().map(|race| {
+            let (first, second) = race.title.split_once(" | ").unwrap_or((race.title, ""));
+            [
+                verdict(race.wrong.is_empty()),
+                race.id.to_owned(),
+                race.first.to_string(),
+                race.second.to_string(),
+                format!("first: {first}; second: {second}"),
+            ]
+        });
+        columns(&table(
+            ["", "id", "first", "second", "which came first"],
+            rows,
+        ))?;
+        line("\nREACHED AT LEAST ONCE")?;
+        let rows = self
+            .reached
+            .iter()
+            .filter(|one| one.from != "the fault")
+            .map(|one| [one.times.to_string(), one.what.clone(), one.from.to_owned()]);
+        columns(&table(["times", "what", "read from"], rows))?;
+        let (had, of) = self.reached_share();
+        line(format!("{had} of {of}, the faults included"))?;
+        Ok(())
     }
 
     fn close(&self, dir: &Path) -> anyhow::Result<()> {

@@ -28,6 +28,9 @@ use crate::{
 const KINDS_NEEDED: usize = 30;
 /// From this many seconds on a run is a long one.
 const LONG: u64 = 600;
+/// From this many seconds on there is time for races that wait for more than a minute.
+const WITH_LONG_RACES: u64 = 150;
+const RACES_END_WITHIN: Duration = Duration::from_secs(120);
 
 /// Runs; whether all is as it should be.
 ///
@@ -48,11 +51,11 @@ pub async fn run(args: &Args, seed: u64, shutdown: &Shutdown) -> anyhow::Result<
     );
     let program = args.program()?;
     let plant = tokio::select! {
-        plant = Plant::start(&dir, &program) => Arc::new(plant?),
+        plant = Box::pin(Plant::start(&dir, &program)) => Arc::new(plant?),
         () = shutdown.begun() => anyhow::bail!("interrupted"),
     };
     let report = tokio::select! {
-        report = on(args, seed, &only, Arc::clone(&plant)) => report,
+        report = Box::pin(on(args, seed, &only, Arc::clone(&plant))) => report,
         () = shutdown.begun() => Err(anyhow::anyhow!("interrupted")),
     };
     let bad_ends = plant.stop_services().await;
@@ -86,25 +89,11 @@ fn kinds(only: &[String]) -> anyhow::Result<Vec<Kind>> {
 async fn on(args: &Args, seed: u64, only: &[Kind], plant: Arc<Plant>) -> anyhow::Result<Report> {
     let begun = clock::monotonic();
     let seconds = i64::try_from(args.seconds)?;
-    let site = site(
-        args,
-        seed,
-        seconds,
-        Arc::clone(&plant),
-        Arc::new(Ledger::new(begun)),
-    );
+    let ledger = Arc::new(Ledger::new(begun));
+    let site = site(args, seed, seconds, Arc::clone(&plant), ledger);
     plant.gateway_as_usual().await?;
     site.load.open().await?;
-    let watching = [
-        tokio::spawn({
-            let plant = Arc::clone(&plant);
-            async move { plant.supervise().await }
-        }),
-        tokio::spawn({
-            let (plant, metrics) = (Arc::clone(&plant), Arc::clone(&site.metrics));
-            async move { metrics.run(&plant).await }
-        }),
-    ];
+    let watching = watch(&site);
     let loading = tokio::spawn(Arc::clone(&site.load).run());
     let until = begun + Duration::from_secs(args.seconds);
     let crash_points = match plant.of(ServiceName::Order).next() {
@@ -114,7 +103,7 @@ async fn on(args: &Args, seed: u64, only: &[Kind], plant: Arc<Plant>) -> anyhow:
     if !crash_points {
         eprintln!("this build has no crash points (feature failpoints): they are left out");
     }
-    let races = Races::new(&site, crash_points, args.seconds >= 150);
+    let races = Races::new(&site, crash_points, args.seconds >= WITH_LONG_RACES);
     let racing = tokio::spawn(races.clone().run());
     let mut plan = conductor::schedule(seed, args.seconds, only);
     plan.retain(|kind| crash_points || *kind != Kind::CrashPoints);
@@ -123,7 +112,34 @@ async fn on(args: &Args, seed: u64, only: &[Kind], plant: Arc<Plant>) -> anyhow:
     site.load.over.store(true, Ordering::SeqCst);
     loading.await?;
     // What it still waits for is bounded; its orders end without it, too.
-    let raced = tokio::time::timeout(Duration::from_secs(120), racing);
+    let raced = tokio::time::timeout(RACES_END_WITHIN, racing);
+    let report = Box::pin(judge(args, seed, &site, &races, rows, raced)).await;
+    for task in watching {
+        task.abort();
+    }
+    report
+}
+
+/// Supervises and reads counters, for ever.
+fn watch(site: &Site) -> [tokio::task::JoinHandle<()>; 2] {
+    let (plant, metrics) = (Arc::clone(&site.plant), Arc::clone(&site.metrics));
+    let supervised = Arc::clone(&site.plant);
+    [
+        tokio::spawn(async move { supervised.supervise().await }),
+        tokio::spawn(async move { metrics.run(&plant).await }),
+    ]
+}
+
+/// After the load: heals, waits, and holds everything against everything.
+async fn judge(
+    args: &Args,
+    seed: u64,
+    site: &Site,
+    races: &Races,
+    rows: Vec<conductor::Row>,
+    raced: tokio::time::Timeout<tokio::task::JoinHandle<()>>,
+) -> anyhow::Result<Report> {
+    let plant = &site.plant;
     eprintln!("the load is over; waiting for everything to come to rest");
     plant.heal().await?;
     plant.gateway_as_usual().await?;
@@ -133,29 +149,24 @@ async fn on(args: &Args, seed: u64, only: &[Kind], plant: Arc<Plant>) -> anyhow:
     if let Ok(Err(error)) = raced.await {
         anyhow::bail!("the races: {error}");
     }
-    let open = settle::at_rest(&site, &races).await?;
-    let checks = settle::verify(&site).await?;
-    site.metrics.read(&plant).await;
-    for task in watching {
-        task.abort();
-    }
+    let open = settle::at_rest(site, races).await?;
+    let checks = settle::verify(site).await?;
+    site.metrics.read(plant).await;
     site.ledger.write(&plant.dir.join("clients.jsonl"))?;
     let told = truth::judge(&site.ledger, &mut conn).await?;
-    let reached = reached::list(&site, &mut conn, &rows).await?;
+    let reached = reached::list(site, &mut conn, &rows).await?;
     let measures = measure::all(&mut conn, &rows).await?;
     let (keys, statuses) = {
         let inner = site.ledger.inner();
         (inner.requests.len(), inner.statuses.clone())
     };
+    let load_average = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     Ok(Report {
         ok: false,
         failures: Vec::new(),
         seed,
         seconds: args.seconds,
-        load_average: std::fs::read_to_string("/proc/loadavg")
-            .unwrap_or_default()
-            .trim()
-            .to_owned(),
+        load_average: load_average.trim().to_owned(),
         keys,
         statuses,
         faults: rows,

@@ -127,7 +127,7 @@ pub async fn judge(ledger: &Ledger, conn: &mut PgConnection) -> anyhow::Result<V
             inner.backwards.clone(),
         ),
         Told::of(
-            "no answer is a 500, no accepted order is unknown to cancel, no used key takes another body",
+            "no sane request is answered 500 or 4xx, no accepted order is unknown to cancel, no used key takes another body",
             inner
                 .statuses
                 .values()
