@@ -1,12 +1,15 @@
 #!/usr/bin/env bash
-# Plants each bug of tests/teeth in a copy of HEAD, one at a time, and requires that the test which
-# its patch names fails because of it. `teeth.sh NAME...` plants some; `teeth.sh --check` builds
-# nothing: it says whether each patch still applies and each named test still exists.
+# Plants the bugs of tests/teeth in a copy of HEAD, and requires of each that the test which its
+# patch names fails because of it. `teeth.sh NAME...` takes some; `teeth.sh --check` builds nothing:
+# it says whether the patches still apply and the named tests still exist.
+#
+# All are planted at once and built once; each sleeps behind `planted("NAME")` until HOLDFAST_PLANTED
+# names it (switch.patch). While none is named every test must pass: so it is the bug that fails it.
 #
 # A patch has a header above the diff, which `git apply` passes over:
 #   bug:        what is wrong with the product then, in one sentence
 #   from:       the rule of the protocol, the defect of a peer, or the case that it comes from
-#   caught-by:  PACKAGE TARGET TEST, where TARGET is `lib` or the name of a test binary
+#   caught-by:  PACKAGE TARGET TEST, where TARGET is a test binary
 #   because:    what the failing test must have said (extended regular expression)
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -17,7 +20,6 @@ tree=target/teeth
 built=target/teeth-target
 state=target/teeth-state
 logs=target/teeth-logs
-holdfast=$logs/holdfast
 at_least=25     # bugs
 test_within=300 # seconds
 
@@ -56,6 +58,12 @@ header() { # PATCH
     done < "$1"
 }
 
+# The name of a patch, without its number.
+name_it() { # PATCH
+    name=${1##*/[0-9][0-9]-}
+    name=${name%.patch}
+}
+
 # Every test as "FILE:fn NAME", and the folder of each package.
 know_tests() {
     local manifest line
@@ -75,26 +83,27 @@ complain() { # PATCH
     [[ -n $bug && -n $from && -n $test && -n $because ]] || echo 'its header lacks a line'
     git apply --check "$patch" 2>&1 || true
     while IFS= read -r line; do
-        [[ $line =~ ^(---|\+\+\+|rename\ to)\ ([ab]/)?([^ ]+)$ ]] || continue
-        line=${BASH_REMATCH[3]}
-        [[ $line =~ ^(services|crates|lua|migrations|\.sqlx)/ && $line != */tests/* ]] ||
+        [[ $line =~ ^(---|\+\+\+)\ [ab]/([^ ]+)$ ]] || continue
+        line=${BASH_REMATCH[2]}
+        [[ $line =~ ^(services|crates|lua|migrations)/ && $line != */tests/* ]] ||
             echo "$line is no code of the product"
     done < "$patch"
+    [[ $(< "$patch") =~ planted\(\"$name\"\)|planted\ ==\ \'$name\' ]] || echo "nothing in it waits for its name"
     folder=${folders[$package]:-}
     if [[ -z $folder ]]; then
         echo "there is no package $package"
         return
     fi
     module=${test%::*}
-    [[ $target == lib ]] && module='[^:]*' || module=${module##*::}
-    [[ $'\n'$known$'\n' =~ $'\n'$folder/[^:$'\n']*$module\.rs:${test##*::}\($'\n' ]] ||
+    [[ $'\n'$known$'\n' =~ $'\n'$folder/[^:$'\n']*/${module##*::}\.rs:${test##*::}\($'\n' ]] ||
         echo "there is no test $test in $package"
 }
 
 check() {
     local patch complaints catchers=' ' one count=0 bad=0
     know_tests
-    for patch in "$bugs"/*.patch; do
+    for patch in "$bugs"/[0-9]*.patch; do
+        name_it "$patch"
         complaints=$(complain "$patch")
         if [[ -n $complaints ]]; then
             bad=1
@@ -104,6 +113,9 @@ check() {
         catchers+="$test "
         count=$((count + 1))
     done
+    if [[ $bad -eq 0 ]]; then
+        cat "$bugs"/switch.patch "$bugs"/[0-9]*.patch | git apply --check || bad=1
+    fi
     for one in "${guarantees[@]}"; do
         [[ $catchers == *" $one "* ]] || { bad=1; echo "nothing is planted for $one to catch"; }
     done
@@ -114,12 +126,8 @@ check() {
     return "$bad"
 }
 
-in_tree() { # COMMAND...
-    (cd "$tree" && CARGO_TARGET_DIR=$root/$built CARGO_INCREMENTAL=1 "$@")
-}
-
-# A copy of HEAD and what was compiled already of the packages of others; nothing of this copy is
-# ever found by a build of the repository itself.
+# A copy of HEAD with all bugs in it, and what was compiled already of the packages of others.
+# Nothing of it is ever found by a build of the repository itself.
 prepare() {
     mkdir -p "$logs"
     git worktree prune
@@ -130,36 +138,36 @@ prepare() {
         git worktree add --quiet --force --detach "$tree" HEAD
     fi
     git diff --quiet HEAD || echo 'teeth: the bugs are planted in HEAD: what is not committed is not in it' >&2
+    cat "$bugs"/switch.patch "$bugs"/[0-9]*.patch | git -C "$tree" apply
     if [[ ! -d $built/debug && -d target/debug/deps ]]; then
         mkdir -p "$built/debug"
         cp -a --reflink=auto target/debug/{deps,build,.fingerprint} "$built/debug/"
-        local manifest
-        for manifest in crates/*/Cargo.toml services/*/Cargo.toml tests/Cargo.toml tests/*/Cargo.toml; do
-            rm -rf "$built/debug/.fingerprint/$(sed -n 's/^name = "\(.*\)"/\1/p;T;q' "$manifest")"-*
+        local package
+        for package in "${!folders[@]}"; do
+            rm -rf "$built/debug/.fingerprint/$package"-*
         done
     fi
 }
 
-# The arguments that choose the tests of a target.
-target_args() { # PACKAGE TARGET
-    if [[ $2 == lib ]]; then echo "-p $1 --lib"; else echo "-p $1 --test $2"; fi
-}
-
-build() { # PACKAGE TARGET TEST...
-    local args
-    args=$(target_args "$1" "$2")
-    # shellcheck disable=SC2086
-    in_tree cargo test --locked --no-run $args || return
-    if [[ " ${*:3}" == *' demo::'* ]]; then
-        in_tree cargo build --locked -p cli --bin holdfast
-    fi
+# Builds the binary and the test binaries that are named, with the features of the whole workspace,
+# and remembers where the latter are.
+build() { # TARGET...
+    local line
+    declare -gA binaries=()
+    while IFS= read -r line; do
+        read -r -a line <<< "$line"
+        binaries[${line[0]#"$root/$tree/"} ${line[1]}]=${line[2]}
+    done < <(cd "$tree" &&
+        CARGO_TARGET_DIR=$root/$built CARGO_INCREMENTAL=1 cargo test --locked --no-run --workspace --bins \
+            "${@/#/--test=}" --message-format=json-render-diagnostics |
+        sed -nE 's|.*"manifest_path":"([^"]*)/Cargo.toml","target":\{"kind":\["test"\],"crate_types":\[[^]]*\],"name":"([^"]+)".*"executable":"([^"]+)".*|\1 \2 \3|p')
+    [[ ${#binaries[@]} -gt 0 ]]
 }
 
 run() { # PACKAGE TARGET TEST...
-    local args
-    args=$(target_args "$1" "$2")
-    # shellcheck disable=SC2086
-    in_tree timeout --kill-after=10 "$test_within" cargo test --locked $args -- --exact "${@:3}"
+    local folder=${folders[$1]}
+    (cd "$tree/$folder" && CARGO_MANIFEST_DIR=$root/$tree/$folder \
+        timeout --kill-after=10 "$test_within" "${binaries[$folder $2]}" --exact --test-threads=1 "${@:3}")
 }
 
 servers_answer() {
@@ -172,24 +180,21 @@ servers_answer() {
     done
 }
 
-stop() { "$holdfast" down --state-dir "$state" > /dev/null || true; }
+stop() { "$built/debug/holdfast" down --state-dir "$state" > /dev/null || true; }
 
 start() {
-    in_tree cargo build --locked -p cli --bin holdfast
-    # Aside, so that no planted bug gets into the one that holds the servers.
-    cp -f "$built/debug/holdfast" "$holdfast"
     trap stop EXIT
     trap 'exit 130' INT
     trap 'exit 143' TERM
-    "$holdfast" down --state-dir "$state" --delete-data > /dev/null
-    "$holdfast" up --servers-only --detach --state-dir "$state"
+    "$built/debug/holdfast" down --state-dir "$state" --delete-data > /dev/null
+    "$built/debug/holdfast" up --servers-only --detach --state-dir "$state"
     # shellcheck source=/dev/null
     source "$state/holdfast.env"
 }
 
-# Without a bug every test passes; otherwise its failure would say nothing.
+# While no bug is named every test passes; otherwise its failure would say nothing.
 healthy() { # PATCH...
-    local key package target log ok=0
+    local key patch log all bad=0
     local -A tests=()
     for patch in "$@"; do
         header "$patch"
@@ -198,69 +203,66 @@ healthy() { # PATCH...
     done
     for key in "${!tests[@]}"; do
         log=$logs/healthy-${key/ /-}.log
+        all=$(wc -w <<< "${tests[$key]}")
         # shellcheck disable=SC2086
-        if { build $key ${tests[$key]} && run $key ${tests[$key]}; } > "$log" 2>&1 &&
-            grep -q "^test result: ok. $(wc -w <<< "${tests[$key]}") passed; 0 failed" "$log"; then
-            echo "teeth: without a bug $(wc -w <<< "${tests[$key]}") of $key pass"
+        if test_within=1500 run $key ${tests[$key]} > "$log" 2>&1 &&
+            grep -q "^test result: ok. $all passed; 0 failed" "$log"; then
+            echo "teeth: while no bug is named, $all of $all tests pass in $key"
         else
-            echo "teeth: without a bug $key does not pass ($log):" >&2
-            grep -E '^test .*FAILED|^error|panicked at|^test result' "$log" | head -n 10 >&2
-            ok=1
+            echo "teeth: although no bug is named, tests of $key fail ($log):" >&2
+            grep -E '^test .*FAILED|panicked at|^test result' "$log" | head -n 10 >&2
+            bad=1
         fi
     done
-    return "$ok"
+    return "$bad"
 }
 
-# Plants one bug; prints its row and is true when it is caught.
-plant() { # PATCH
-    local patch=$1 name log begun compiled took what=''
-    name=${patch##*/}
-    name=${name%.patch}
-    log=$logs/$name.log
+# Wakes one bug; prints its row and is true when it is caught.
+wake() { # PATCH
+    local patch=$1 log begun what=''
+    name_it "$patch"
     header "$patch"
-    git -C "$tree" apply "$root/$patch"
+    log=$logs/$name.log
     begun=$SECONDS
-    if ! build "$package" "$target" "$test" > "$log" 2>&1; then
-        what='NOT CAUGHT: it does not compile'
+    HOLDFAST_PLANTED=$name run "$package" "$target" "$test" > "$log" 2>&1 || true
+    if grep -q '^test result: ok. 1 passed' "$log"; then
+        what='NOT CAUGHT: the test passes'
+    elif ! grep -q '^test result: FAILED. 0 passed; 1 failed' "$log"; then
+        what='NOT CAUGHT: the test gave no result'
+    elif ! servers_answer; then
+        what='NOT CAUGHT: a server is away'
+    elif ! grep -qE -e "$because" "$log"; then
+        what='NOT CAUGHT: the test failed for another reason'
     fi
-    compiled=$((SECONDS - begun))
-    begun=$SECONDS
-    if [[ -z $what ]]; then
-        run "$package" "$target" "$test" >> "$log" 2>&1 || true
-        if grep -q '^test result: ok. 1 passed' "$log"; then
-            what='NOT CAUGHT: the test passes'
-        elif ! grep -q '^test result: FAILED. 0 passed; 1 failed' "$log"; then
-            what='NOT CAUGHT: the test gave no result'
-        elif ! servers_answer; then
-            what='NOT CAUGHT: a server is away'
-        elif ! grep -qE -e "$because" "$log"; then
-            what='NOT CAUGHT: the test failed for another reason'
-        fi
-    fi
-    took=$((SECONDS - begun))
-    git -C "$tree" apply --reverse "$root/$patch"
-    printf '%-32s %-100s %5s s %5s s  %s\n' "$name" "$package $test" "$compiled" "$took" "${what:-caught}"
+    printf '%-28s%-110s%4s s  %s\n' "$name" "$package $test" "$((SECONDS - begun))" "${what:-caught}"
     [[ -z $what ]]
 }
 
 main() {
-    local patches=() patch name caught=0
+    local patches=() targets=() patch one caught=0
     if [[ $# -eq 0 ]]; then
-        patches=("$bugs"/*.patch)
+        patches=("$bugs"/[0-9]*.patch)
     fi
-    for name in "$@"; do
-        patch=$(ls "$bugs/$name.patch" "$bugs"/*-"$name.patch" "$bugs/$name"-*.patch 2> /dev/null | head -n 1 || true)
-        [[ -n $patch ]] || { echo "teeth: there is no bug $name" >&2; exit 2; }
+    for one in "$@"; do
+        patch=$(ls "$bugs"/*-"$one".patch "$bugs/$one"-*.patch "$bugs/$one".patch 2> /dev/null | head -n 1 || true)
+        [[ -n $patch ]] || { echo "teeth: there is no bug $one" >&2; exit 2; }
         patches+=("$patch")
     done
     check
     scripts/setup.sh --native
     prepare
+    for patch in "${patches[@]}"; do
+        header "$patch"
+        [[ " ${targets[*]} " == *" $target "* ]] || targets+=("$target")
+    done
+    build "${targets[@]}"
     start
     healthy "${patches[@]}"
-    printf '\n%-32s %-100s %7s %7s\n' bug 'caught by' build test
+    printf '\n%-28s%-110s%6s\n' bug 'caught by' in
     for patch in "${patches[@]}"; do
-        plant "$patch" && caught=$((caught + 1))
+        if wake "$patch"; then
+            caught=$((caught + 1))
+        fi
     done
     echo
     echo "teeth: $caught of ${#patches[@]} caught"
