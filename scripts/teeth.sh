@@ -127,18 +127,23 @@ check() {
 }
 
 # A copy of HEAD with all bugs in it, and what was compiled already of the packages of others.
-# Nothing of it is ever found by a build of the repository itself.
+# Nothing of it is ever found by a build of the repository itself. By way of a commit that nothing
+# names, so that only files whose content differs are written, and little is compiled again.
 prepare() {
+    local index=$root/$logs/index planted
     mkdir -p "$logs"
+    git diff --quiet HEAD || echo 'teeth: the bugs are planted in HEAD: what is not committed is not in it' >&2
+    GIT_INDEX_FILE=$index git read-tree HEAD
+    cat "$bugs"/switch.patch "$bugs"/[0-9]*.patch | GIT_INDEX_FILE=$index git apply --cached
+    planted=$(GIT_AUTHOR_NAME=teeth GIT_AUTHOR_EMAIL=teeth@localhost GIT_COMMITTER_NAME=teeth GIT_COMMITTER_EMAIL=teeth@localhost \
+        git commit-tree -p HEAD -m 'all bugs of tests/teeth' "$(GIT_INDEX_FILE=$index git write-tree)")
     git worktree prune
     if [[ -e $tree/.git ]]; then
-        git -C "$tree" checkout --quiet --force --detach "$(git rev-parse HEAD)"
+        git -C "$tree" checkout --quiet --force --detach "$planted"
         git -C "$tree" clean -qfd
     else
-        git worktree add --quiet --force --detach "$tree" HEAD
+        git worktree add --quiet --force --detach "$tree" "$planted"
     fi
-    git diff --quiet HEAD || echo 'teeth: the bugs are planted in HEAD: what is not committed is not in it' >&2
-    cat "$bugs"/switch.patch "$bugs"/[0-9]*.patch | git -C "$tree" apply
     if [[ ! -d $built/debug && -d target/debug/deps ]]; then
         mkdir -p "$built/debug"
         cp -a --reflink=auto target/debug/{deps,build,.fingerprint} "$built/debug/"
@@ -158,7 +163,7 @@ build() { # TARGET...
         read -r -a line <<< "$line"
         binaries[${line[0]#"$root/$tree/"} ${line[1]}]=${line[2]}
     done < <(cd "$tree" &&
-        CARGO_TARGET_DIR=$root/$built CARGO_INCREMENTAL=1 cargo test --locked --no-run --workspace --bins \
+        CARGO_TARGET_DIR=$root/$built CARGO_INCREMENTAL=1 cargo build --locked --workspace --bins \
             "${@/#/--test=}" --message-format=json-render-diagnostics |
         sed -nE 's|.*"manifest_path":"([^"]*)/Cargo.toml","target":\{"kind":\["test"\],"crate_types":\[[^]]*\],"name":"([^"]+)".*"executable":"([^"]+)".*|\1 \2 \3|p')
     [[ ${#binaries[@]} -gt 0 ]]
