@@ -22,6 +22,7 @@ state=target/teeth-state
 logs=target/teeth-logs
 at_least=25     # bugs
 test_within=300 # seconds
+at_once=${TEETH_JOBS:-$(nproc)}
 
 # The guarantees that a test from end to end holds: each line is caught by one of its tests.
 guarantees=(
@@ -197,54 +198,43 @@ start() {
     source "$state/holdfast.env"
 }
 
-# While no bug is named every test passes; otherwise its failure would say nothing.
-healthy() { # PATCH...
-    local key patch log all bad=0
-    local -A tests=()
-    for patch in "$@"; do
-        header "$patch"
-        key="$package $target"
-        [[ " ${tests[$key]:-} " == *" $test "* ]] || tests[$key]+=" $test"
-    done
-    for key in "${!tests[@]}"; do
-        log=$logs/healthy-${key/ /-}.log
-        all=$(wc -w <<< "${tests[$key]}")
-        # shellcheck disable=SC2086
-        if test_within=1500 run $key ${tests[$key]} > "$log" 2>&1 &&
-            grep -q "^test result: ok. $all passed; 0 failed" "$log"; then
-            echo "teeth: while no bug is named, $all of $all tests pass in $key"
-        else
-            echo "teeth: although no bug is named, tests of $key fail ($log):" >&2
-            grep -E '^test .*FAILED|panicked at|^test result' "$log" | head -n 10 >&2
-            bad=1
-        fi
-    done
-    return "$bad"
-}
-
-# Wakes one bug; prints its row and is true when it is caught.
-wake() { # PATCH
-    local patch=$1 log begun what=''
-    name_it "$patch"
-    header "$patch"
-    log=$logs/$name.log
-    begun=$SECONDS
-    HOLDFAST_PLANTED=$name run "$package" "$target" "$test" > "$log" 2>&1 || true
-    if grep -q '^test result: ok. 1 passed' "$log"; then
-        what='NOT CAUGHT: the test passes'
-    elif ! grep -q '^test result: FAILED. 0 passed; 1 failed' "$log"; then
-        what='NOT CAUGHT: the test gave no result'
-    elif ! servers_answer; then
-        what='NOT CAUGHT: a server is away'
-    elif ! grep -qE -e "$because" "$log"; then
-        what='NOT CAUGHT: the test failed for another reason'
+# Runs one test without a bug, since otherwise its failure would say nothing, and then with each of
+# the bugs that it is to catch; prints their rows.
+judge() { # "PACKAGE TARGET TEST"
+    local patch log begun sound=0 what
+    local catcher=$1
+    log=$logs/sound-${catcher##* }.log
+    # shellcheck disable=SC2086
+    if ! run $catcher > "$log" 2>&1 || ! grep -q '^test result: ok. 1 passed; 0 failed' "$log"; then
+        sound=1
     fi
-    printf '%-28s%-110s%4s s  %s\n' "$name" "$package $test" "$((SECONDS - begun))" "${what:-caught}"
-    [[ -z $what ]]
+    for patch in "${patches[@]}"; do
+        header "$patch"
+        [[ "$package $target $test" == "$catcher" ]] || continue
+        name_it "$patch"
+        log=$logs/$name.log
+        begun=$SECONDS
+        what=''
+        HOLDFAST_PLANTED=$name run "$package" "$target" "$test" > "$log" 2>&1 || true
+        if grep -q '^test result: ok. 1 passed' "$log"; then
+            what='NOT CAUGHT: the test passes'
+        elif ! grep -q '^test result: FAILED. 0 passed; 1 failed' "$log"; then
+            what='NOT CAUGHT: the test gave no result'
+        elif ! servers_answer; then
+            what='NOT CAUGHT: a server is away'
+        elif ! grep -qE -e "$because" "$log"; then
+            what='NOT CAUGHT: the test failed for another reason'
+        elif [[ $sound -ne 0 ]]; then
+            what='NOT CAUGHT: the test fails without the bug, too'
+        fi
+        printf '%-28s%-112s%4s s  %s\n' "$name" "$package $test" "$((SECONDS - begun))" "${what:-caught}" |
+            tee "$logs/$name.row"
+    done
 }
 
 main() {
-    local patches=() targets=() patch one caught=0
+    local patches=() targets=() catchers=() patch one caught
+    local -A seen=()
     if [[ $# -eq 0 ]]; then
         patches=("$bugs"/[0-9]*.patch)
     fi
@@ -259,16 +249,21 @@ main() {
     for patch in "${patches[@]}"; do
         header "$patch"
         [[ " ${targets[*]} " == *" $target "* ]] || targets+=("$target")
+        [[ -n ${seen[$test]:-} ]] || catchers+=("$package $target $test")
+        seen[$test]=1
     done
     build "${targets[@]}"
     start
-    healthy "${patches[@]}"
-    printf '\n%-28s%-110s%6s\n' bug 'caught by' in
-    for patch in "${patches[@]}"; do
-        if wake "$patch"; then
-            caught=$((caught + 1))
-        fi
+    rm -f "$logs"/*.row
+    printf '\n%-28s%-112s%6s\n' bug 'caught by' in
+    for one in "${catchers[@]}"; do
+        while [[ $(jobs -rp | wc -l) -ge $at_once ]]; do
+            wait -n || true
+        done
+        judge "$one" &
     done
+    wait
+    caught=$(cat "$logs"/*.row | grep -c ' caught$' || true)
     echo
     echo "teeth: $caught of ${#patches[@]} caught"
     [[ $caught -eq ${#patches[@]} ]]
