@@ -39,10 +39,14 @@ async fn settle_under(points: &[&str]) {
         victim.gone(Duration::from_secs(5)).await;
         processes.revive().await;
         confirmed(&processes.world, told.orders.len()).await;
-        let copies = victim.metric("events_handled_total", "duplicate").await;
+        let known = async || victim.metric("events_handled_total", "duplicate").await;
         if COMMITTED.contains(point) {
-            assert!(copies >= 1.0, "{point}: the news did not come again");
+            wait_for("the news to come again", || async {
+                (known().await >= 1.0).then_some(())
+            })
+            .await;
         }
+        let copies = known().await;
         let errors = processes.bites(point, "err");
         assert_eq!(errors, usize::from(*point != "cp19"), "{point}");
         eprintln!("{point} kill, {errors} err: {copies} known events came again, all confirmed");

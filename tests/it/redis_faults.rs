@@ -14,18 +14,17 @@ use tests::{
 };
 
 async fn redis_command<T: redis::FromRedisValue>(url: &str, command: &[&str]) -> T {
-    let run = async {
-        let client = redis::Client::open(url)?;
-        let mut connection = client.get_multiplexed_async_connection().await?;
+    // The driver gives a connection half a second, which a busy machine may not have.
+    wait_for(&command.join(" "), || async {
+        let client = redis::Client::open(url).ok()?;
+        let mut connection = client.get_multiplexed_async_connection().await.ok()?;
         redis::cmd(command[0])
             .arg(&command[1..])
             .query_async::<T>(&mut connection)
             .await
-    };
-    match run.await {
-        Ok(value) => value,
-        Err(error) => panic!("{command:?}: {error}"),
-    }
+            .ok()
+    })
+    .await
 }
 
 /// F24, F29 to F32, F41 and F42 for Redis, and CP2 on the wire.
@@ -46,14 +45,11 @@ async fn whatever_becomes_of_redis_no_order_is_refused_or_lost() {
     })
     .await;
 
-    let lost = proxy.add(
-        Rule::new(Kind::evalsha(), Fault::SwallowReply)
-            .every(3)
-            .times(5),
-    );
+    // Few: after the first of them the breaker spares Redis for a while.
+    let lost = proxy.add(Rule::new(Kind::evalsha(), Fault::SwallowReply).times(3));
     sale.goes_on("EVALSHA replies lost", 20).await;
-    wait_for("five replies to be lost", || async {
-        (lost.bites() == 5).then_some(())
+    wait_for("a reply to be lost", || async {
+        (lost.bites() > 0).then_some(())
     })
     .await;
     proxy.clear();
@@ -82,8 +78,16 @@ async fn whatever_becomes_of_redis_no_order_is_refused_or_lost() {
     assert!(proxy.bites().cut.load(Ordering::SeqCst) > cut);
 
     sale.world.gate_open().await;
-    redis_command::<()>(&url, &["CONFIG", "SET", "maxmemory", "1mb"]).await;
-    sale.goes_on("redis out of memory", 20).await;
+    redis_command::<()>(&url, &["CONFIG", "SET", "maxmemory", "1"]).await;
+    // While the breaker is open nobody asks Redis: it asks again within seconds.
+    for round in 0..30 {
+        sale.goes_on(&format!("redis out of memory {round}"), 5)
+            .await;
+        if oom_errors(&url).await > 0 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
     assert!(oom_errors(&url).await > 0, "memory was never short");
     redis_command::<()>(&url, &["CONFIG", "SET", "maxmemory", "0"]).await;
 
@@ -134,9 +138,9 @@ async fn lose_last_writes(redis: &mut native::Redis) {
     for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         let length = entry.metadata().map_or(0, |meta| meta.len());
-        if name.ends_with(".incr.aof") && length > 8_192 {
+        if name.ends_with(".incr.aof") && length > 400 {
             let file = std::fs::File::options().write(true).open(entry.path());
-            cut += u64::from(file.and_then(|file| file.set_len(length - 4_000)).is_ok());
+            cut += u64::from(file.and_then(|file| file.set_len(length * 3 / 4)).is_ok());
         }
     }
     assert_eq!(cut, 1, "no tail was cut in {}", folder.display());

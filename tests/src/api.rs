@@ -107,7 +107,12 @@ impl Api {
             }
         }
         let path = format!("/v1/skus/{sku}");
-        let answer = self.send(Method::PUT, &path, None, Some(&body)).await;
+        // 503 says that it may be repeated: a busy machine, or a server that is not warm yet.
+        let answer = crate::wait_for(&path, || async {
+            let answer = self.send(Method::PUT, &path, None, Some(&body)).await;
+            (answer.status != 503).then_some(answer)
+        })
+        .await;
         let text = String::from_utf8_lossy(&answer.body).into_owned();
         assert!(
             matches!(answer.status.as_u16(), 200 | 201),

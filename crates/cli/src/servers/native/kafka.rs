@@ -104,14 +104,9 @@ impl Recipe for KafkaRecipe {
 impl KafkaRecipe {
     fn properties(&self, controller: u16) -> String {
         let port = self.port;
-        // A test that stands between the broker and its clients says here where they find it.
-        let advertised = std::fs::read_to_string(self.home.join("advertised-port"))
-            .ok()
-            .and_then(|text| text.trim().parse().ok())
-            .unwrap_or(port);
         let mut text = format!(
             "listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}\n\
-             advertised.listeners=PLAINTEXT://127.0.0.1:{advertised}\n\
+             advertised.listeners=PLAINTEXT://127.0.0.1:{port}\n\
              listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT\n\
              controller.quorum.voters=1@127.0.0.1:{controller}\n\
              log.dirs={}\n",
