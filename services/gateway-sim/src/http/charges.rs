@@ -49,7 +49,10 @@ fn told(behaviour: &Behaviour, charge: Charge) -> Result<Json<Charge>, Problem> 
         .as_ref()
         .is_some_and(|request| behaviour.fate(&charge.key, request).is_late());
     let wait = chrono::TimeDelta::from_std(Duration::from_millis(behaviour.late_ms));
-    let heard = charge.executed_at.zip(wait.ok()).map(|(at, wait)| at + wait);
+    let heard = charge
+        .executed_at
+        .zip(wait.ok())
+        .map(|(at, wait)| at + wait);
     if is_late && heard.is_some_and(|heard| clock::now() < heard) {
         return Err(Problem::late());
     }
