@@ -61,7 +61,12 @@ impl Load {
     pub async fn open(&self) -> anyhow::Result<()> {
         let mut operator = Http::new(&self.urls[0], OPERATOR_KEY)?;
         for article in ARTICLES {
-            self.put(&mut operator, article).await?;
+            let mut tries = 0;
+            while let Err(error) = self.put(&mut operator, article).await {
+                tries += 1;
+                anyhow::ensure!(tries < 30, "{error:#}");
+                tokio::time::sleep(Duration::from_millis(500)).await;
+            }
         }
         Ok(())
     }

@@ -77,9 +77,9 @@ impl Plant {
         std::fs::create_dir_all(&logs)?;
         let homes = ["postgres", "redis", "kafka"].map(|name| dir.join(name));
         let (postgres, redis, kafka) = tokio::try_join!(
-            native::Postgres::start(&homes[0], Ports::Free),
-            native::Redis::start(&homes[1], Ports::Free),
-            native::Kafka::start(&homes[2], Ports::Free),
+            async { anyhow::Ok(native::Postgres::start(&homes[0], Ports::Free).await?) },
+            async { anyhow::Ok(native::Redis::start(&homes[1], Ports::Free).await?) },
+            kafka(&homes[2]),
         )?;
         let mut kafka = kafka;
         let (database_url, redis_url, brokers) = (postgres.url(), redis.url(), kafka.url());
@@ -335,6 +335,20 @@ async fn bring_back<R: native::Recipe>(server: &mut native::Server<R>) -> anyhow
     Ok(())
 }
 
+/// The broker; on a machine that does much else its first start may take too long, and its second
+/// finds what the first has prepared.
+async fn kafka(home: &Path) -> anyhow::Result<native::Kafka> {
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        match native::Kafka::start(home, Ports::Free).await {
+            Ok(kafka) => return Ok(kafka),
+            Err(error) if tries < 3 => eprintln!("once more: {error}"),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
 /// Links, and listeners of Kafka that name them: a client that comes through a link is sent back
 /// to the link.
 async fn link(postgres: u16, redis: u16, kafka: &mut native::Kafka) -> anyhow::Result<Vec<Links>> {
@@ -377,6 +391,13 @@ async fn link(postgres: u16, redis: u16, kafka: &mut native::Kafka) -> anyhow::R
         text.push_str("inter.broker.listener.name=PLAINTEXT\n");
     }
     std::fs::write(&path, text)?;
+    for _ in 0..2 {
+        if let Err(error) = kafka.restart().await {
+            eprintln!("once more: {error}");
+        } else {
+            return Ok(links);
+        }
+    }
     kafka.restart().await?;
     Ok(links)
 }

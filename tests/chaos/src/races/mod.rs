@@ -127,9 +127,12 @@ impl Races {
 
     /// Runs them in turn until the load is over. What a fault spoils is tried again next time.
     pub async fn run(self) {
-        if let Err(error) = self.prepare().await {
-            self.wrong("R8", format!("nothing can be prepared: {error:#}"));
-            return;
+        while let Err(error) = self.prepare().await {
+            if self.site.load.over.load(Ordering::SeqCst) {
+                return;
+            }
+            eprintln!("races: {error:#}");
+            tokio::time::sleep(Duration::from_secs(1)).await;
         }
         let mut turn = 0_u64;
         let mut long = Vec::new();
