@@ -162,6 +162,35 @@ pub async fn close(tx: &mut Tx, payments: &[PaymentId]) -> Result<()> {
     Ok(())
 }
 
+/// Turns external refunds, of a part, into requested ones of the rest. [`lock`] has locked them.
+///
+/// # Errors
+/// The database.
+pub async fn ask_for_the_rest(
+    tx: &mut Tx,
+    rows: &[RefundRow],
+    first_wait_seconds: f64,
+) -> Result<()> {
+    for row in rows {
+        sqlx::query!(
+            r#"update refunds
+               set refund_key = $2, amount_minor = $3, reason = $4, state = 'REQUESTED',
+                   asks = 1, closed_at = null,
+                   next_ask_at = clock_timestamp() + make_interval(secs => $5)
+               where payment_id = $1"#,
+            row.payment_id.to_string(),
+            row.refund_key.to_string(),
+            row.amount.amount_minor,
+            row.reason,
+            first_wait_seconds,
+        )
+        .execute(&mut **tx)
+        .await
+        .doing("ask for the rest of a payment")?;
+    }
+    Ok(())
+}
+
 /// Locks refunds that are due to be asked for again; those that another process has locked are
 /// left to it.
 ///

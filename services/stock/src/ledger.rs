@@ -35,6 +35,9 @@ pub(crate) struct OrderFacts {
     pub(crate) applied: Option<PaymentId>,
 }
 
+/// The reason of a refund of what is left of a payment, when a part went back unasked.
+const REST: &str = "refunded-in-part";
+
 /// Why an event is set aside: it can never be handled, and its order's later events go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Aside {
@@ -156,6 +159,7 @@ pub(crate) struct Ledger {
     changed_payments: BTreeSet<PaymentId>,
     fresh_refunds: BTreeSet<PaymentId>,
     closed_refunds: BTreeSet<PaymentId>,
+    reopened_refunds: BTreeSet<PaymentId>,
     endings: Vec<Ending>,
     flags: Vec<(PaymentId, Flag)>,
 }
@@ -241,6 +245,17 @@ impl Ledger {
         pick(&self.refunds, &closed)
     }
 
+    /// Refunds on record that ask for what is left of a payment, sorted by payment.
+    #[must_use]
+    pub(crate) fn reopened_refunds(&self) -> Vec<RefundRow> {
+        let reopened = self
+            .reopened_refunds
+            .difference(&self.fresh_refunds)
+            .cloned()
+            .collect();
+        pick(&self.refunds, &reopened)
+    }
+
     /// The version of an order, for events about it; 1 when there is no such order.
     #[must_use]
     pub(crate) fn version_of(&self, order: OrderId) -> i64 {
@@ -258,6 +273,7 @@ impl Ledger {
         let view = self.view(news.order_id);
         self.capture(news);
         self.flag_broken(news.order_id, &news.payment_id);
+        self.ask_for_the_rest(&news.payment_id);
         if view != OrderView::Unknown && self.refunds.contains_key(&news.payment_id) {
             return Verdict::RefundedBefore;
         }
@@ -331,11 +347,16 @@ impl Ledger {
         }
         let verdict = match self.refunds.get_mut(&news.payment_id) {
             Some(refund) if refund.amount != news.amount => Verdict::RefundMismatch,
+            // News of the part that had gone back before may come again.
+            Some(refund) if refund.reason == REST && refund.refund_key != news.refund_key => {
+                Verdict::RefundMismatch
+            }
             Some(refund) => {
                 let asked_so = refund.refund_key == news.refund_key;
                 if refund.state == RefundState::Requested {
                     refund.state = RefundState::Closed;
                     self.closed_refunds.insert(news.payment_id.clone());
+                    self.count_refund(&news.payment_id, news.amount);
                 }
                 if !asked_so {
                     self.flag(&news.payment_id, Flag::RefundMismatch);
@@ -352,7 +373,6 @@ impl Ledger {
             | Verdict::RefundClosed
             | Verdict::Aside(..) => {}
         }
-        self.count_refund(&news.payment_id);
         verdict
     }
 
@@ -418,7 +438,14 @@ impl Ledger {
                 self.fresh_payments.insert(id.clone());
             }
         }
-        self.count_refund(id);
+        // It may have gone back before we heard that it had come.
+        let external = self
+            .refunds
+            .get(id)
+            .filter(|r| r.state == RefundState::External);
+        if let Some(amount) = external.map(|refund| refund.amount) {
+            self.count_refund(id, amount);
+        }
     }
 
     /// Records a failure of a known order's payment. Captured money stays on record, and a
@@ -474,6 +501,7 @@ impl Ledger {
             reason: "external".to_owned(),
             state: RefundState::External,
         });
+        self.count_refund(&news.payment_id, news.amount);
         Verdict::RefundExternal
     }
 
@@ -524,18 +552,39 @@ impl Ledger {
         self.refunds.insert(refund.payment_id.clone(), refund);
     }
 
-    /// Brings the payment's refunded amount in line with its refund; never more than was captured.
-    fn count_refund(&mut self, payment: &PaymentId) {
-        let Some(refund) = self.refunds.get(payment) else {
+    /// A payment of which a part went back before its capture was known is never applied (P6), so
+    /// what is left of it is dead money: its refund becomes one of the rest, that is asked for. What
+    /// had gone back stays counted in the payment.
+    fn ask_for_the_rest(&mut self, payment: &PaymentId) {
+        let (Some(row), Some(refund)) = (self.payments.get(payment), self.refunds.get_mut(payment))
+        else {
             return;
         };
-        let gone = match refund.state {
-            RefundState::Requested => 0,
-            RefundState::Closed | RefundState::External => refund.amount.amount_minor,
+        let rest = row.captured_minor - row.refunded_minor;
+        if refund.state != RefundState::External
+            || row.applied
+            || rest <= 0
+            || refund.amount.currency != row.amount.currency
+        {
+            return;
+        }
+        let Ok(amount) = Money::new(rest, row.amount.currency) else {
+            return;
         };
+        refund.refund_key = RefundKey::of(payment);
+        refund.amount = amount;
+        REST.clone_into(&mut refund.reason);
+        refund.state = RefundState::Requested;
+        self.refund_keys
+            .insert(refund.refund_key.clone(), payment.clone());
+        self.reopened_refunds.insert(payment.clone());
+    }
+
+    /// Adds what went back to the payment; never more than was captured.
+    fn count_refund(&mut self, payment: &PaymentId, amount: Money) {
         if let Some(row) = self.payments.get_mut(payment) {
-            let refunded = gone.min(row.captured_minor);
-            if refund.amount.currency == row.amount.currency && refunded != row.refunded_minor {
+            let refunded = (row.refunded_minor + amount.amount_minor).min(row.captured_minor);
+            if amount.currency == row.amount.currency && refunded != row.refunded_minor {
                 row.refunded_minor = refunded;
                 self.changed_payments.insert(payment.clone());
             }

@@ -107,6 +107,9 @@ async fn settle(tx: &mut Tx, events: &[Inbound<PaymentEvent>]) -> Result<Vec<Asi
         let verdict = ledger.fold(&inbound.event);
         metrics::counter!("settled_total", "action" => verdict.as_str()).increment(1);
         if let Verdict::Aside(action, why) = verdict {
+            if why == ledger::Aside::UnknownOrder {
+                inbound.alarm_if_phantom(order_of(&inbound.event));
+            }
             asides.push(Aside {
                 index,
                 reason: reason_of(action, why),
@@ -213,13 +216,17 @@ async fn record_money(tx: &mut Tx, ledger: &Ledger) -> Result<(), HandleError> {
         .map(|refund| refund.payment_id)
         .collect();
     store::refunds::close(tx, &closed).await?;
+    let reopened = ledger.reopened_refunds();
+    store::refunds::ask_for_the_rest(tx, &reopened, FIRST_WAIT.as_secs_f64()).await?;
     Ok(())
 }
 
 async fn ask_for_refunds(tx: &mut Tx, ledger: &Ledger) -> Result<(), HandleError> {
     let fresh = ledger.fresh_refunds();
+    let reopened = ledger.reopened_refunds();
     let asked: Vec<NewEvent> = fresh
         .iter()
+        .chain(&reopened)
         .filter(|refund| refund.state == RefundState::Requested)
         .map(|refund| refund_requested(refund, ledger.version_of(refund.order_id)))
         .collect();

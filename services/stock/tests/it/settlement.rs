@@ -396,6 +396,50 @@ async fn money_that_went_back_unasked_is_recorded_and_its_payment_never_applied(
 }
 
 #[tokio::test]
+async fn what_is_left_of_a_payment_that_went_back_in_part_before_it_came_goes_back_too() {
+    let world = World::with_gate().await;
+    let placed = world.place("c", &[("A", 1)], 600.0).await;
+    let (order, total) = (placed.order, placed.total);
+    world.deliver(&[failed("p", order, false)]).await;
+    world
+        .deliver(&[refunded("theirs", "p", order, money(400))])
+        .await;
+    world.deliver(&[completed("p", order, total)]).await;
+    assert_eq!(
+        payment(&world, "p").await,
+        "COMPLETED 1000 - external-refund REQUESTED 600"
+    );
+    assert_eq!(world.events().await["REFUND_REQUESTED"], 1);
+    // The part's news again is none of the rest's; nor is the capture's.
+    world
+        .deliver(&[
+            refunded("theirs", "p", order, money(600)),
+            completed("p", order, total),
+        ])
+        .await;
+    assert_eq!(
+        payment(&world, "p").await,
+        "COMPLETED 1000 - external-refund REQUESTED 600"
+    );
+    world
+        .deliver(&[refunded("refund-p", "p", order, money(600))])
+        .await;
+    assert_eq!(
+        payment(&world, "p").await,
+        "COMPLETED 1000 - external-refund CLOSED 600"
+    );
+    assert_eq!(
+        world
+            .value::<i64>("select refunded_minor from payments")
+            .await,
+        1_000
+    );
+    assert_eq!(world.status(order).await, "RESERVED");
+    world.cancel(order).await;
+    world.assert_invariants().await;
+}
+
+#[tokio::test]
 async fn a_foreign_refund_key_never_stands_in_the_way_of_another_payments_refund() {
     let world = World::with_gate().await;
     let placed = world.place("c", &[("A", 1)], 600.0).await;
