@@ -4,6 +4,8 @@
 //! it, a damaged hold is put off, and what is returned is put off by the `keep`, `commit` or
 //! `release` that follows. The server's clock says when to ask; it decides nothing.
 
+use std::time::Duration;
+
 use contracts::HoldId;
 use domain::gate::Shard;
 
@@ -74,6 +76,29 @@ impl Gate {
                 .await?;
         }
         self.read_due(shard, &key, now_ms, ids).await
+    }
+
+    /// Hold ids that have been due for longer than `by`, at most 1,000: nobody looked at them. None
+    /// when the shard has no epoch.
+    ///
+    /// # Errors
+    /// [`GateError`]: no answer, or a key of a wrong type.
+    pub async fn overdue(&self, shard: Shard, by: Duration) -> Result<Vec<String>, GateError> {
+        let Some(state) = self.current_epoch(shard).await? else {
+            return Ok(Vec::new());
+        };
+        let by = i64::try_from(by.as_millis()).unwrap_or(i64::MAX);
+        let before = self.server_now_ms().await?.saturating_sub(by);
+        let mut range = redis::cmd("ZRANGE");
+        range
+            .arg(self.inner.keys.due(shard, &state.epoch))
+            .arg("-inf")
+            .arg(before)
+            .arg("BYSCORE")
+            .arg("LIMIT")
+            .arg(0)
+            .arg(1_000);
+        self.inner.link.query("overdue", &range).await
     }
 
     async fn read_due(

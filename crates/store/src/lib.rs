@@ -11,6 +11,7 @@
 //!   `array_position`, because `update .. from unnest` grows with the table.
 
 pub mod adjustments;
+pub mod audit;
 pub mod buyer_units;
 pub mod clock;
 pub mod dead_letters;

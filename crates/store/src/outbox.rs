@@ -110,6 +110,26 @@ pub(crate) async fn insert_copy(tx: &mut Tx, letter: Uuid, dlq_topic: &str) -> R
     .map(|_| ())
 }
 
+/// Writes rows of the outbox once more, in their order: the same event ids, so that whoever has
+/// handled them drops them. Returns how many were still there.
+///
+/// # Errors
+/// No answer.
+pub async fn send_again(tx: &mut Tx, ids: &[i64]) -> Result<u64> {
+    // An xid before the first id of the outbox is taken (P8).
+    begin_fence(tx).await?;
+    let done = sqlx::query!(
+        "insert into outbox (event_id, topic, key, type, source, aggregate_version, data, headers)
+         select event_id, topic, key, type, source, aggregate_version, data, headers
+         from outbox where id = any($1) order by id",
+        ids,
+    )
+    .execute(&mut **tx)
+    .await
+    .doing("write events to the outbox again")?;
+    Ok(done.rows_affected())
+}
+
 /// Rows above `high` (at most `limit`) and those of `gaps` that are there, of one snapshot.
 ///
 /// # Errors

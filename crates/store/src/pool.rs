@@ -154,6 +154,28 @@ impl Store {
         }
     }
 
+    /// One connection that can't write, whose every statement sees one snapshot and uses one core:
+    /// for the audit. Plans are made for the values at hand, since its ranges grow with the tables.
+    ///
+    /// # Errors
+    /// [`StoreError::Url`].
+    pub fn connect_read_only(options: &StoreOptions) -> Result<Self> {
+        let connect = options.connect_options()?.options([
+            ("default_transaction_read_only", "on"),
+            ("default_transaction_isolation", "repeatable read"),
+            ("max_parallel_workers_per_gather", "0"),
+            ("plan_cache_mode", "force_custom_plan"),
+            ("jit", "off"),
+        ]);
+        let pool = PgPoolOptions::new()
+            .max_connections(1)
+            .acquire_timeout(options.acquire_timeout)
+            .max_lifetime(Duration::from_mins(30))
+            .test_before_acquire(false)
+            .connect_lazy_with(connect);
+        Ok(Self { pool })
+    }
+
     /// A connection outside any transaction, for reads.
     ///
     /// # Errors

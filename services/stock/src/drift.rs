@@ -37,6 +37,31 @@ impl Sighting {
         }
     }
 
+    /// What breaks `held <= limit` at the gate.
+    #[must_use]
+    pub(crate) fn beyond_limit(&self) -> Option<String> {
+        match self.gate {
+            GateRead::Row(row) if row.held > row.limit => {
+                Some(format!("held {} > limit {}", row.held, row.limit))
+            }
+            GateRead::Row(_) | GateRead::Missing | GateRead::Damaged => None,
+        }
+    }
+
+    /// The gate and the stock, for people.
+    #[must_use]
+    pub(crate) fn both_sides(&self) -> String {
+        let at_gate = match self.gate {
+            GateRead::Row(row) => format!("limit {}, held {}", row.limit, row.held),
+            GateRead::Missing => "nothing".to_owned(),
+            GateRead::Damaged => "damaged".to_owned(),
+        };
+        format!(
+            "{at_gate} at the gate; limit {}, held {} in stock",
+            self.register.limit, self.held
+        )
+    }
+
     fn same_version_other_content(&self, row: &GateRow) -> bool {
         row.version == self.register.version
             && (

@@ -5,6 +5,7 @@
 //! when the process dies after each. Every use case is a function that can be called without
 //! timers; [`run`] calls them.
 
+pub mod audit;
 mod clock_check;
 mod config;
 mod drift;
@@ -15,16 +16,20 @@ mod ledger;
 mod pause;
 pub mod prune_rows;
 pub mod rebuild_gate;
+pub mod reconcile;
 pub mod repair_drift;
 pub mod request_refunds;
+pub mod resend_events;
 mod service;
 pub mod settle_orders;
 pub mod sweep_holds;
 pub mod sync_gate;
 
+pub use audit::Audit;
 pub use config::Config;
 pub use expire_orders::{ExpireOrders, Expired};
-pub use repair_drift::{RepairDrift, Repaired};
+pub use repair_drift::{GateReport, RepairDrift, Repaired};
+pub use resend_events::ResendEvents;
 pub use service::{StartError, run};
 pub use settle_orders::SettleOrders;
 

@@ -15,12 +15,24 @@
 
 use contracts::Sku;
 use domain::{HoldView, Register, Shard};
+use futures::{
+    StreamExt, TryStreamExt,
+    future::{join_all, try_join_all},
+    stream,
+};
 use reservations::{BuyerUnits, EpochOutcome, Gate};
 use store::skus::SkuRow;
+use tokio::try_join;
 
 use crate::{Stock, StockError, sync_gate::sync_skus};
 
-const PAGE: i64 = 500;
+const PAGE: i64 = 1_000;
+
+/// Holds of a page that are sent together; the calls of a page are on their way at the same time.
+const CALL: usize = 128;
+
+/// SKUs with a limit whose buyers are compared at the same time.
+const AT_ONCE: usize = 4;
 
 /// What a look at a shard's epoch led to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,6 +62,21 @@ pub async fn rebuild_if_lost(stock: &Stock, shard: Shard) -> Result<Rebuilt, Sto
     }
 }
 
+/// Looks at all shards, and rebuilds those that are lost at the same time.
+///
+/// # Errors
+/// A store is away; the shards that could be rebuilt are.
+pub async fn rebuild_lost_shards(stock: &Stock) -> Result<(), StockError> {
+    let shards = store::sweep::shards(&stock.store).await?;
+    let looked = join_all(
+        shards
+            .into_iter()
+            .map(|shard| rebuild_if_lost(stock, shard)),
+    )
+    .await;
+    looked.into_iter().try_for_each(|one| one.map(|_| ()))
+}
+
 /// Replaces the epoch of a shard, lost or not.
 ///
 /// # Errors
@@ -67,9 +94,11 @@ pub async fn rebuild(
     let begun = platform::clock::monotonic();
     let limited = put_registers(stock, shard).await?;
     let holds = put_holds(stock, shard).await?;
-    for sku in &limited {
-        put_buyers(stock, shard, sku).await?;
-    }
+    stream::iter(limited)
+        .map(|sku| async move { put_buyers(stock, shard, &sku).await })
+        .buffer_unordered(AT_ONCE)
+        .try_collect::<Vec<usize>>()
+        .await?;
     match stock.gate.open_epoch(shard, &epoch).await? {
         EpochOutcome::Opened => {}
         EpochOutcome::Begun | EpochOutcome::Superseded => return Ok(Rebuilt::Superseded),
@@ -117,22 +146,35 @@ async fn put_registers(stock: &Stock, shard: Shard) -> Result<Vec<Sku>, StockErr
     }
 }
 
-/// Puts in the holds of all live orders; how many there are.
+/// Puts in the holds of all live orders, each page while the next one is read; how many there are.
 async fn put_holds(stock: &Stock, shard: Shard) -> Result<usize, StockError> {
+    let mut page = store::holds::live_page(&stock.store, shard, None, PAGE).await?;
     let mut count = 0;
-    let mut after = None;
     loop {
-        let page = store::holds::live_page(&stock.store, shard, after, PAGE).await?;
-        if !page.holds.is_empty() {
-            platform::crash_point!("cp26", err => return Err(store::StoreError::no_connection().into()));
-            keep(stock, shard, &page.holds).await?;
-            count += page.holds.len();
-        }
-        match page.next {
-            Some(next) => after = Some(next),
-            None => return Ok(count),
-        }
+        count += page.holds.len();
+        let Some(after) = page.next else {
+            keep_page(stock, shard, &page.holds).await?;
+            return Ok(count);
+        };
+        let read = async {
+            let read = store::holds::live_page(&stock.store, shard, Some(after), PAGE).await;
+            read.map_err(StockError::from)
+        };
+        let ((), next) = try_join!(keep_page(stock, shard, &page.holds), read)?;
+        page = next;
     }
+}
+
+async fn keep_page(stock: &Stock, shard: Shard, views: &[HoldView]) -> Result<(), StockError> {
+    if views.is_empty() {
+        return Ok(());
+    }
+    platform::crash_point!("cp26", err => return Err(store::StoreError::no_connection().into()));
+    let mut calls = Vec::with_capacity(views.len() / CALL + 1);
+    for some in views.chunks(CALL) {
+        calls.push(keep(stock, shard, some));
+    }
+    try_join_all(calls).await.map(|_| ())
 }
 
 /// A SKU that was made after its page was read has no gate yet: it gets one, and its holds are

@@ -1,11 +1,11 @@
 //! The gate is compared with PostgreSQL and repaired with the same calls as always: there is no
 //! separate repair path (P10). Drift of a SKU is gone within 8 s.
 //!
-//! Every 2 s, per shard:
+//! Every second, per shard:
 //! 1. Registers and `held` of all SKUs against the gate's. What two sightings in a row show is
 //!    cured ([`crate::drift`]): the register is put again, or holds are compared.
 //! 2. Holds one by one against live orders, and buyers against `buyer_units`: when step 1 asks for
-//!    it, when the server turns out to be another one (it may have lost writes), after a rebuild,
+//!    it, when the sweep met damage, when the server turns out to be another one (it may have lost writes), after a rebuild,
 //!    while there are suspects, and once a minute. What two comparisons in a row show is cured:
 //!    holds by `sync`, buyers by `correct_buyers`. A hold without an order is left to the due sweep
 //!    for 6 s: its accept may be under way.
@@ -16,7 +16,10 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Mutex, PoisonError},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -42,6 +45,9 @@ const COMPARE_EVERY: Duration = Duration::from_secs(60);
 /// How often in a row a counter must differ from its holds by the same amount.
 const WRONG_SUMS: u32 = 3;
 
+/// Offenders that an alarm names.
+const NAMED: usize = 5;
+
 const PAGE: i64 = 1_000;
 
 /// What was repaired in one look at a shard.
@@ -57,11 +63,25 @@ pub struct Repaired {
     pub rebuilt: bool,
 }
 
+/// What the last looks at the gate saw that was there at the look before as well, for the audit;
+/// each as `ID: both sides`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct GateReport {
+    /// Gates that hold more than their limit (I10).
+    pub bounds: Vec<String>,
+    /// Gates whose limit or held units are not the stock's (I19).
+    pub units: Vec<String>,
+    /// Gates that are not the sum of their holds, and holds that are not those of live orders (I20).
+    pub holds: Vec<String>,
+}
+
 /// Remembers the last sightings.
 #[derive(Debug)]
 pub struct RepairDrift {
     stock: Stock,
     seen: Mutex<BTreeMap<Shard, Seen>>,
+    reports: Mutex<BTreeMap<Shard, GateReport>>,
+    doubted: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -73,6 +93,8 @@ struct Seen {
     suspects: BTreeMap<HoldId, Instant>,
     buyers: BTreeMap<(Sku, Buyer), (i64, i64)>,
     sums: BTreeMap<Sku, (i64, u32)>,
+    closed: bool,
+    report: GateReport,
 }
 
 impl RepairDrift {
@@ -82,7 +104,27 @@ impl RepairDrift {
         Self {
             stock,
             seen: Mutex::default(),
+            reports: Mutex::default(),
+            doubted: AtomicBool::new(false),
         }
+    }
+
+    /// Somebody met what none of the scripts writes: the next look compares everything.
+    pub fn doubt(&self) {
+        self.doubted.store(true, Ordering::Relaxed);
+    }
+
+    /// What is wrong with the gate by the last look.
+    #[must_use]
+    pub fn report(&self) -> GateReport {
+        let reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = GateReport::default();
+        for report in reports.values() {
+            all.bounds.extend(report.bounds.iter().cloned());
+            all.units.extend(report.units.iter().cloned());
+            all.holds.extend(report.holds.iter().cloned());
+        }
+        all
     }
 
     /// Looks at all shards. What was seen at the last look and still is, is repaired: call it every
@@ -92,10 +134,19 @@ impl RepairDrift {
     /// A store is away; sightings of the shard are forgotten.
     pub async fn look(&self) -> Result<Repaired, StockError> {
         let mut total = Repaired::default();
+        let doubted = self.doubted.swap(false, Ordering::Relaxed);
         for shard in store::sweep::shards(&self.stock.store).await? {
             let mut seen = self.lock().remove(&shard).unwrap_or_default();
+            if doubted {
+                seen.compared = None;
+            }
             let repaired = self.look_at(shard, &mut seen).await?;
+            let report = std::mem::take(&mut seen.report);
             self.lock().insert(shard, seen);
+            self.reports
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .insert(shard, report);
             total.registers += repaired.registers;
             total.holds += repaired.holds;
             total.buyers += repaired.buyers;
@@ -117,9 +168,16 @@ impl RepairDrift {
             .await?
             .filter(|state| state.open)
         else {
+            let closed = seen.closed;
             *seen = Seen::default();
+            seen.closed = true;
+            if closed {
+                let nothing = format!("shard {}: no open gate", shard.0);
+                seen.report.units.push(nothing);
+            }
             return Ok(repaired);
         };
+        seen.closed = false;
         let changes = self.stock.gate.server().borrow().changes;
         let moved =
             seen.epoch.as_deref() != Some(epoch.epoch.as_str()) || seen.server_changes != changes;
@@ -148,14 +206,11 @@ impl RepairDrift {
             lost = self.compare(shard, seen, &mut repaired).await?;
         }
         if let Some(why) = lost {
-            tracing::warn!(
-                shard = shard.0,
-                why,
-                "gate of a shard can't be repaired and is rebuilt"
-            );
+            alarm(shard, why, &seen.report);
             rebuild(&self.stock, shard, Some(&epoch.epoch)).await?;
             note(shard, "epoch", 1);
             repaired.rebuilt = true;
+            // The new epoch is judged by the next looks.
             *seen = Seen::default();
         }
         Ok(repaired)
@@ -185,13 +240,27 @@ impl RepairDrift {
                 (row.sku.clone(), sighting)
             }));
         }
-        let cures = now
-            .iter()
-            .filter_map(|(sku, sighting)| {
-                let cure = judge(seen.gates.get(sku)?, sighting)?;
-                Some((sku.clone(), cure))
-            })
-            .collect();
+        let mut cures = Vec::new();
+        for (sku, sighting) in &now {
+            let Some(before) = seen.gates.get(sku) else {
+                continue;
+            };
+            if let Some(bounds) = sighting
+                .beyond_limit()
+                .filter(|_| before.beyond_limit().is_some())
+            {
+                seen.report.bounds.push(format!("{sku}: {bounds}"));
+            }
+            if let Some(cure) = judge(before, sighting) {
+                // Of a SKU that sells, the difference may be the same by chance.
+                if cure != Cure::CompareHolds || before.held == sighting.held {
+                    seen.report
+                        .units
+                        .push(format!("{sku}: {}", sighting.both_sides()));
+                }
+                cures.push((sku.clone(), cure));
+            }
+        }
         seen.gates = now;
         Ok(cures)
     }
@@ -207,16 +276,29 @@ impl RepairDrift {
         let snapshot = self.stock.gate.snapshot(shard).await?;
         seen.compared = Some(platform::clock::monotonic());
         if !snapshot.damaged.is_empty() {
+            let damaged = snapshot.damaged.iter().map(|key| format!("{key}: damaged"));
+            seen.report.holds.extend(damaged);
             return Ok(Some("damaged"));
         }
         if !snapshot.stray.is_empty() {
             drop_old_epochs(&self.stock, shard).await?;
         }
-        if wrong_sums(&snapshot, &mut seen.sums) {
+        let wrong = wrong_sums(&snapshot, &mut seen.sums);
+        for (sku, (by, _)) in seen.sums.iter().filter(|(_, (_, times))| *times > 1) {
+            let sums = format!("{sku}: held is {by} more than its holds");
+            seen.report.holds.push(sums);
+        }
+        if wrong {
             return Ok(Some("held is not the sum of its holds"));
         }
         repaired.holds = self
-            .repair_holds(shard, &live, &snapshot, &mut seen.suspects)
+            .repair_holds(
+                shard,
+                &live,
+                &snapshot,
+                &mut seen.suspects,
+                &mut seen.report.holds,
+            )
             .await?;
         repaired.buyers = self.repair_buyers(shard, &snapshot, seen).await?;
         Ok(None)
@@ -245,6 +327,7 @@ impl RepairDrift {
         live: &BTreeMap<HoldId, Hold>,
         snapshot: &GateSnapshot,
         suspects: &mut BTreeMap<HoldId, Instant>,
+        report: &mut Vec<String>,
     ) -> Result<usize, StockError> {
         let now = platform::clock::monotonic();
         let mut fresh = BTreeMap::new();
@@ -272,6 +355,11 @@ impl RepairDrift {
             .collect();
         let count = views.len();
         if count > 0 {
+            report.extend(
+                views
+                    .iter()
+                    .map(|view| format!("hold {}: not as its order", view.hold.hold_id)),
+            );
             sync_views(&self.stock, BTreeMap::from([(shard, views)])).await?;
             note(shard, "hold", count);
         }
@@ -374,6 +462,23 @@ fn wrong_sums(snapshot: &GateSnapshot, sums: &mut BTreeMap<Sku, (i64, u32)>) -> 
     }
     *sums = now;
     sums.values().any(|(_, times)| *times >= WRONG_SUMS)
+}
+
+fn alarm(shard: Shard, why: &'static str, report: &GateReport) {
+    let offenders: Vec<&str> = report
+        .units
+        .iter()
+        .chain(&report.holds)
+        .map(String::as_str)
+        .take(NAMED)
+        .collect();
+    metrics::counter!("alarms_total", "kind" => "gate-damaged").increment(1);
+    tracing::error!(
+        shard = shard.0,
+        why,
+        offenders = offenders.join("; "),
+        "the gate of a shard can't be repaired and is rebuilt"
+    );
 }
 
 fn note(shard: Shard, what: &'static str, count: usize) {

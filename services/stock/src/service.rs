@@ -2,26 +2,27 @@
 
 use std::{sync::Arc, time::Duration};
 
+use contracts::{ConsumerName, TopicNames};
 use messaging::{ConsumerConfig, RelayConfig};
 use platform::{
-    Ops, Shutdown,
+    Ops, PaymentsMode, Shutdown,
     config::{Listen, Unsafe},
     periodic, shutdown,
 };
 use reservations::{Gate, GateConfig};
 use secrecy::ExposeSecret;
-use store::{Store, StoreOptions};
+use store::{Store, StoreOptions, audit::Auditor, verify::Payments};
 use tokio::time::sleep;
 
 use crate::{
-    Config, ExpireOrders, RepairDrift, SettleOrders, Stock, StockError,
+    Audit, Config, ExpireOrders, RepairDrift, ResendEvents, SettleOrders, Stock, StockError,
     expire_orders::Expired,
     health::Health,
     leader::Leader,
     prune_rows::{make_partitions, prune_rows},
-    rebuild_gate::rebuild_if_lost,
+    rebuild_gate::rebuild_lost_shards,
     request_refunds::request_refunds,
-    sweep_holds::sweep_holds,
+    sweep_holds::sweep_or_doubt,
 };
 
 /// How often expiry, refunds and the sweep look.
@@ -30,8 +31,11 @@ const TICK: Duration = Duration::from_secs(1);
 /// How often a lost epoch is looked for: rebuilt within 5 s (F25).
 const EPOCH_TICK: Duration = Duration::from_millis(500);
 
-/// How far apart two sightings of drift are.
-const DRIFT_TICK: Duration = Duration::from_secs(2);
+/// How far apart two sightings of drift are: a commit and its sync are milliseconds apart.
+const DRIFT_TICK: Duration = Duration::from_secs(1);
+
+/// How often the audit sees what is due.
+const AUDIT_TICK: Duration = Duration::from_millis(500);
 
 /// How often an absent server is asked again at the start.
 const START_RETRY: Duration = Duration::from_millis(500);
@@ -218,11 +222,13 @@ async fn work(
     let leader = Leader::default();
     own.spawn(leader.clone().run(options.clone(), own.clone()));
     tick_everywhere(stock, expire, health, own);
-    tick_as_leader(stock, &leader, own);
+    let drift = Arc::new(RepairDrift::new(stock.clone()));
+    tick_as_leader(stock, &leader, Arc::clone(&drift), own);
+    audit(config, stock, &options, drift, &leader, own);
     watch_servers(stock, ops, own);
 
     let common = &config.common;
-    let names = contracts::TopicNames::new(&common.topic_suffix);
+    let names = TopicNames::new(&common.topic_suffix);
     let instance = format!("stock-{}", std::process::id());
     if common.relay {
         let relay = RelayConfig {
@@ -274,12 +280,12 @@ fn tick_everywhere(stock: &Stock, expire: Arc<ExpireOrders>, health: Health, own
 }
 
 /// What one replica does.
-fn tick_as_leader(stock: &Stock, leader: &Leader, own: &Shutdown) {
+fn tick_as_leader(stock: &Stock, leader: &Leader, repair: Arc<RepairDrift>, own: &Shutdown) {
     as_leader(own, leader, TICK, Health::new("sweeping the gate"), {
-        let stock = stock.clone();
+        let (stock, repair) = (stock.clone(), Arc::clone(&repair));
         move || {
-            let stock = stock.clone();
-            async move { sweep_holds(&stock).await.map(|_| ()) }
+            let (stock, repair) = (stock.clone(), Arc::clone(&repair));
+            async move { sweep_or_doubt(&stock, &repair).await.map(|_| ()) }
         }
     });
     as_leader(
@@ -295,7 +301,6 @@ fn tick_as_leader(stock: &Stock, leader: &Leader, own: &Shutdown) {
             }
         },
     );
-    let repair = Arc::new(RepairDrift::new(stock.clone()));
     as_leader(
         own,
         leader,
@@ -332,11 +337,75 @@ fn tick_as_leader(stock: &Stock, leader: &Leader, own: &Shutdown) {
     );
 }
 
-async fn rebuild_lost_shards(stock: &Stock) -> Result<(), StockError> {
-    for shard in store::sweep::shards(&stock.store).await? {
-        rebuild_if_lost(stock, shard).await?;
+/// The audit, and the look for lost events, where the upkeep is led.
+fn audit(
+    config: &Config,
+    stock: &Stock,
+    options: &StoreOptions,
+    drift: Arc<RepairDrift>,
+    leader: &Leader,
+    own: &Shutdown,
+) {
+    let common = &config.common;
+    let (payments, consumers) = match common.payments {
+        PaymentsMode::Internal => (
+            Payments::Internal,
+            vec![ConsumerName::Payment, ConsumerName::Stock],
+        ),
+        PaymentsMode::Upstream => (Payments::Upstream, vec![ConsumerName::Stock]),
+    };
+    let health = Health::new("auditing");
+    let auditor = Auditor::new(options, payments);
+    health.note(&auditor);
+    // The URL was read before, so this can't fail; without an audit the service still works.
+    let Ok(auditor) = auditor else { return };
+    let resend = ResendEvents::new(stock.clone(), auditor.clone(), consumers);
+    let resend = Arc::new(resend);
+    let brokers = common.kafka_brokers.clone();
+    let names = TopicNames::new(&common.topic_suffix);
+    as_leader(own, leader, TICK, Health::new("looking for lost events"), {
+        let resend = Arc::clone(&resend);
+        move || {
+            let (resend, brokers, names) = (Arc::clone(&resend), brokers.clone(), names.clone());
+            async move { resend_lost(&resend, &brokers, &names).await }
+        }
+    });
+    let audit = Audit::new(stock.clone(), auditor, drift, resend);
+    let state = Arc::new((audit, health));
+    let leader = leader.clone();
+    periodic::spawn(own, AUDIT_TICK, move || {
+        let (leader, state) = (leader.clone(), Arc::clone(&state));
+        async move {
+            if leader.leads() {
+                state.1.note(&state.0.look().await);
+            } else {
+                state.0.rest().await;
+            }
+        }
+    });
+}
+
+/// Sends again what consumers have missed that have nothing left to read.
+async fn resend_lost(
+    resend: &ResendEvents,
+    brokers: &str,
+    names: &TopicNames,
+) -> Result<(), StockError> {
+    resend.look().await?;
+    let mut caught_up = Vec::new();
+    for consumer in resend.waiting().await {
+        match messaging::admin::lag(brokers, names, consumer).await {
+            Ok(partitions) if partitions.iter().all(|one| one.lag() == 0) => {
+                caught_up.push(consumer);
+            }
+            Ok(_) => {}
+            Err(error) => tracing::debug!(
+                error = &error as &dyn std::error::Error,
+                "the lag of a consumer could not be read"
+            ),
+        }
     }
-    Ok(())
+    resend.resend(&caught_up).await.map(|_| ())
 }
 
 fn as_leader<F, Fut>(own: &Shutdown, leader: &Leader, every: Duration, health: Health, body: F)

@@ -14,7 +14,7 @@ use contracts::HoldId;
 use domain::{Hold, HoldState, HoldView, Shard};
 use reservations::{DueState, SyncReport};
 
-use crate::{Stock, StockError, sync_gate::sync_views};
+use crate::{RepairDrift, Stock, StockError, sync_gate::sync_views};
 
 /// Holds that one round looks at.
 const ROUND: usize = 500;
@@ -37,6 +37,24 @@ pub struct Swept {
     pub orphaned: usize,
     /// Those that can't be read: the shard needs a rebuild.
     pub damaged: usize,
+}
+
+/// Sweeps all shards, and has the drift check look at once where it met damage: a sweep that fails
+/// on a key of a wrong type fails until the shard is rebuilt.
+///
+/// # Errors
+/// As [`sweep_holds`].
+pub async fn sweep_or_doubt(stock: &Stock, drift: &RepairDrift) -> Result<Swept, StockError> {
+    let swept = sweep_holds(stock).await;
+    let damaged = match &swept {
+        Ok(swept) => swept.damaged > 0,
+        Err(StockError::Gate(error)) => !error.is_transient(),
+        Err(StockError::Store(_)) => false,
+    };
+    if damaged {
+        drift.doubt();
+    }
+    swept
 }
 
 /// Sweeps all shards.

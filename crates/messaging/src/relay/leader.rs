@@ -304,6 +304,7 @@ impl Relay {
     ) -> Result<(), RelayError> {
         outbox::park(self.lease.conn(), id, event_id, reason).await?;
         metrics::counter!("relay_parked_total").increment(1);
+        metrics::counter!("alarms_total", "kind" => "event-parked").increment(1);
         tracing::error!(event.id = %event_id, outbox.id = id, reason, "event parked: it can never be sent");
         Ok(())
     }

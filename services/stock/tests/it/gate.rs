@@ -39,7 +39,7 @@ async fn sweep(world: &World) -> stock::sweep_holds::Swept {
     panic!("nothing was ever due");
 }
 
-async fn key(world: &World, suffix: &str) -> String {
+pub(crate) async fn key(world: &World, suffix: &str) -> String {
     let pattern = format!("{}:*{suffix}", world.prefix);
     let keys: Vec<String> = redis::cmd("KEYS")
         .arg(pattern)
@@ -51,7 +51,7 @@ async fn key(world: &World, suffix: &str) -> String {
         .unwrap_or_else(|| panic!("no key ends in {suffix}"))
 }
 
-async fn redis_do(world: &World, args: &[&str]) {
+pub(crate) async fn redis_do(world: &World, args: &[&str]) {
     let mut command = redis::cmd(args[0]);
     command.arg(&args[1..]);
     let _: redis::Value = command.query_async(&mut world.redis.clone()).await.unwrap();
@@ -294,7 +294,8 @@ async fn drift_that_is_seen_twice_is_repaired() {
 
 #[tokio::test]
 async fn a_gate_that_raves_gets_a_new_epoch() {
-    let damages: [&[&str]; 4] = [
+    let damages: [&[&str]; 5] = [
+        &["SET", "gate", "a text"],
         &["HSET", "gate", "held", "77"],
         &["HSET", "gate", "version", "999", "limit", "5"],
         &["HSET", "gate", "limit", "5"],
@@ -313,6 +314,24 @@ async fn a_gate_that_raves_gets_a_new_epoch() {
             rebuilt |= drift.look().await.unwrap().rebuilt;
         }
         assert!(rebuilt, "{damage:?} was not noticed");
+        world.assert_gate_agrees().await;
+    }
+}
+
+#[tokio::test]
+async fn keys_of_a_wrong_type_are_met_by_the_sweep_and_rebuilt_at_once() {
+    let world = World::with_gate().await;
+    world.place_with_hold("c-1", &[("A", 1)]).await;
+    let drift = RepairDrift::new(world.stock.clone());
+    for damaged in [":holds", ":due"] {
+        // The look that compares everything is behind us; the next one would be in a minute.
+        assert!(!drift.look().await.unwrap().rebuilt);
+        let there = key(&world, damaged).await;
+        redis_do(&world, &["SET", &there, "a text"]).await;
+        assert!(!drift.look().await.unwrap().rebuilt);
+        let swept = stock::sweep_holds::sweep_or_doubt(&world.stock, &drift).await;
+        assert!(!swept.unwrap_err().is_transient(), "{damaged}");
+        assert!(drift.look().await.unwrap().rebuilt, "{damaged}");
         world.assert_gate_agrees().await;
     }
 }

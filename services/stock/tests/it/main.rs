@@ -5,9 +5,13 @@
     reason = "a test that can't go on should say where"
 )]
 
+mod audit;
 mod expiry;
 mod gate;
+mod measure;
 mod races;
+mod reconcile;
+mod resend;
 mod service;
 mod settlement;
 mod support;

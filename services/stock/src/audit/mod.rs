@@ -1,0 +1,312 @@
+//! The audit: invariants of `invariants.md` A.1 and A.2, checked all the time on a read-only
+//! connection of its own, by the process that leads the upkeep.
+//!
+//! Each check runs as often as it is useful and no more than its share of a core ([`pace::Pace`]):
+//! - every second what indexes answer (I1, I13, I14, I15, I17, I21, I24, I25), and what the drift
+//!   check has seen of the gate (I10, I19, I20) and the resender of the outbox (I18);
+//! - every second which rows of stock have moved: one that no event explains, or that the gate
+//!   contradicts, is summed up exactly (I2, I3), at once;
+//! - every 2 s or more `held` against all live orders (I2); every minute or more all sums (I2, I3);
+//! - in slices by key everything that is said of single orders, keys and buyers (I2 totals, I4 to
+//!   I9, I15, I26): the last minutes first, then all, round and round.
+//!
+//! Each invariant has a gauge, `invariant_red{id}`, and an alarm that names the first offenders. It
+//! changes nothing. *Dies anywhere:* the next leader begins anew.
+
+mod board;
+pub(crate) mod pace;
+mod walk;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use reservations::Gate;
+use store::audit::{Auditor, Finding, StockMark};
+use tokio::sync::Mutex;
+
+use crate::{
+    RepairDrift, ResendEvents, Stock, StockError,
+    audit::{
+        board::{Board, Look, identity},
+        pace::Pace,
+        walk::Walk,
+    },
+};
+
+/// A hold that has been due for so long was not looked at (I14): the sweep comes every second.
+const OVERDUE: Duration = Duration::from_secs(7);
+
+/// Events of the last looks explain a row of stock: one that was written by a long transaction has
+/// a smaller id than others seen before it.
+const LOOKS: usize = 5;
+
+const SECOND: Duration = Duration::from_secs(1);
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// The audit of one process. Call [`Audit::look`] about every half second.
+#[derive(Debug)]
+pub struct Audit {
+    auditor: Auditor,
+    stock: Stock,
+    drift: Arc<RepairDrift>,
+    resend: Arc<ResendEvents>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    board: Board,
+    now: Pace,
+    gate: Pace,
+    moves: Pace,
+    held: Pace,
+    exact: Pace,
+    sums: Pace,
+    walk: Pace,
+    stock: BTreeMap<String, (i64, i64)>,
+    marks: VecDeque<StockMark>,
+    /// SKUs to be summed up, and those that were red when they last were.
+    suspects: BTreeSet<String>,
+    guilty: BTreeSet<String>,
+    /// SKUs that the gate contradicts and whose sums are right all the same.
+    acquitted: BTreeSet<String>,
+    walked: Walk,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            board: Board::default(),
+            now: Pace::new(SECOND, 2 * SECOND, 8),
+            gate: Pace::new(SECOND, 2 * SECOND, 5),
+            moves: Pace::new(SECOND, 2 * SECOND, 5),
+            held: Pace::new(2 * SECOND, HOUR, 3),
+            exact: Pace::new(SECOND, 15 * SECOND, 10),
+            sums: Pace::new(60 * SECOND, HOUR, 4),
+            walk: Pace::new(SECOND / 2, 15 * SECOND, 6),
+            stock: BTreeMap::new(),
+            marks: VecDeque::new(),
+            suspects: BTreeSet::new(),
+            guilty: BTreeSet::new(),
+            acquitted: BTreeSet::new(),
+            walked: Walk::default(),
+        }
+    }
+}
+
+impl Audit {
+    /// An audit that has seen nothing yet. `drift` and `resend` are the checks that run beside it.
+    #[must_use]
+    pub fn new(
+        stock: Stock,
+        auditor: Auditor,
+        drift: Arc<RepairDrift>,
+        resend: Arc<ResendEvents>,
+    ) -> Self {
+        Self {
+            auditor,
+            stock,
+            drift,
+            resend,
+            state: Mutex::default(),
+        }
+    }
+
+    /// Runs the checks that are due and sets the gauges.
+    ///
+    /// # Errors
+    /// A store is away; what the other can be asked for was asked.
+    pub async fn look(&self) -> Result<(), StockError> {
+        let lost = self.resend.lost().await;
+        let mut state = self.state.lock().await;
+        state
+            .board
+            .note("I18", "outbox", lost.len(), &lost, Look::Once);
+        let asked = self.ask_postgres(&mut state).await;
+        let read = self.ask_gate(&mut state).await;
+        state.board.export();
+        asked.and(read)
+    }
+
+    /// Another process leads: this one says nothing.
+    pub async fn rest(&self) {
+        let mut state = self.state.lock().await;
+        state.board.clear();
+        *state = State::default();
+    }
+
+    /// Offenders per invariant that was checked by now.
+    pub async fn red(&self) -> BTreeMap<&'static str, usize> {
+        self.state.lock().await.board.red()
+    }
+
+    /// The first offenders per invariant that was checked by now, each as `ID: both sides`.
+    pub async fn offenders(&self) -> BTreeMap<&'static str, Vec<String>> {
+        self.state.lock().await.board.offenders()
+    }
+
+    /// Looks at every order, key and buyer once, at once and whatever it costs.
+    ///
+    /// # Errors
+    /// PostgreSQL is away.
+    pub async fn walk_around(&self) -> Result<(), StockError> {
+        let mut state = self.state.lock().await;
+        let before = state.walked.rounds();
+        while state.walked.rounds() == before {
+            self.walk_on(&mut state).await?;
+        }
+        Ok(())
+    }
+
+    async fn ask_postgres(&self, state: &mut State) -> Result<(), StockError> {
+        let began = platform::clock::monotonic();
+        if state.now.is_due(began) {
+            let found = self.auditor.now().await?;
+            state.now.ran(began, platform::clock::monotonic());
+            note(&mut state.board, "now", &found);
+        }
+        let began = platform::clock::monotonic();
+        if state.moves.is_due(began) {
+            self.watch_stock(state).await?;
+            state.moves.ran(began, platform::clock::monotonic());
+        }
+        let began = platform::clock::monotonic();
+        if state.held.is_due(began) {
+            let found = self.auditor.held().await?;
+            state.held.ran(began, platform::clock::monotonic());
+            note(&mut state.board, "held", &found);
+        }
+        let began = platform::clock::monotonic();
+        if state.sums.is_due(began) {
+            let found = self.auditor.sums(None).await?;
+            state.sums.ran(began, platform::clock::monotonic());
+            // Whoever is red is summed up alone from now on, which is cheaper and sooner.
+            state.suspects.extend(skus_of(&found));
+        }
+        let began = platform::clock::monotonic();
+        let anyone = !state.suspects.is_empty() || !state.guilty.is_empty();
+        if anyone && state.exact.is_due(began) {
+            self.sum_up(state).await?;
+            state.exact.ran(began, platform::clock::monotonic());
+        } else if !anyone {
+            state.board.note("I2", "sums", 0, &[], Look::Once);
+            state.board.note("I3", "sums", 0, &[], Look::Once);
+        }
+        let began = platform::clock::monotonic();
+        if state.walk.is_due(began) {
+            self.walk_on(state).await?;
+            state.walk.ran(began, platform::clock::monotonic());
+        }
+        Ok(())
+    }
+
+    async fn walk_on(&self, state: &mut State) -> Result<(), StockError> {
+        let now = platform::clock::now();
+        for (id, offenders) in state.walked.step(&self.auditor, now).await? {
+            let count = offenders.len();
+            state.board.note(id, "walk", count, &offenders, Look::Once);
+        }
+        Ok(())
+    }
+
+    /// Suspects every row of stock that changed without an event that says the same.
+    async fn watch_stock(&self, state: &mut State) -> Result<(), StockError> {
+        let xmin = state.marks.back().map(|mark| mark.xmin);
+        let events_after = state.marks.front().map_or(i64::MAX, |mark| mark.outbox);
+        let seen = self.auditor.stock(xmin, events_after).await?;
+        for row in seen.moves {
+            let is = (row.on_hand, row.sold);
+            let was = state.stock.insert(row.sku.clone(), is);
+            // At the first look all rows are new; the sums judge them.
+            if xmin.is_some() && was != Some(is) && row.told != Some(is) {
+                state.suspects.insert(row.sku);
+            }
+        }
+        state.marks.push_back(seen.mark);
+        if state.marks.len() > LOOKS {
+            state.marks.pop_front();
+        }
+        Ok(())
+    }
+
+    /// I2 and I3 of those that are suspected, exactly.
+    async fn sum_up(&self, state: &mut State) -> Result<(), StockError> {
+        let skus: Vec<String> = state.suspects.union(&state.guilty).cloned().collect();
+        let found = self.auditor.sums(Some(&skus)).await?;
+        state.guilty = skus_of(&found).collect();
+        let innocent = skus.into_iter().filter(|sku| !state.guilty.contains(sku));
+        state.acquitted.extend(innocent);
+        state.suspects.clear();
+        note(&mut state.board, "sums", &found);
+        Ok(())
+    }
+
+    async fn ask_gate(&self, state: &mut State) -> Result<(), StockError> {
+        let began = platform::clock::monotonic();
+        if !state.gate.is_due(began) {
+            return Ok(());
+        }
+        let report = self.drift.report();
+        for (id, offenders) in [
+            ("I10", &report.bounds),
+            ("I19", &report.units),
+            ("I20", &report.holds),
+        ] {
+            state
+                .board
+                .note(id, "gate", offenders.len(), offenders, Look::Once);
+        }
+        // The gate may be right and the row of stock wrong.
+        let contradicted: BTreeSet<String> = report
+            .units
+            .iter()
+            .map(|offender| identity(offender).to_owned())
+            .collect();
+        state.acquitted.retain(|sku| contradicted.contains(sku));
+        state
+            .suspects
+            .extend(contradicted.difference(&state.acquitted).cloned());
+        let overdue = overdue(&self.stock, &self.stock.gate).await?;
+        state
+            .board
+            .note("I14", "gate", overdue.len(), &overdue, Look::Twice);
+        state.gate.ran(began, platform::clock::monotonic());
+        Ok(())
+    }
+}
+
+async fn overdue(stock: &Stock, gate: &Gate) -> Result<Vec<String>, StockError> {
+    let mut overdue = Vec::new();
+    for shard in store::sweep::shards(&stock.store).await? {
+        let ids = gate.overdue(shard, OVERDUE).await?;
+        overdue.extend(
+            ids.iter()
+                .map(|id| format!("hold {id}: due for longer than {} s", OVERDUE.as_secs())),
+        );
+    }
+    Ok(overdue)
+}
+
+/// Rules whose words hold a time: what is under way may break them for a moment.
+const OF_THE_MOMENT: [&str; 5] = ["I13", "I15", "I17", "I21", "I25"];
+
+fn note(board: &mut Board, check: &'static str, found: &[Finding]) {
+    for one in found {
+        let look = if OF_THE_MOMENT.contains(&one.id) {
+            Look::Twice
+        } else {
+            Look::Once
+        };
+        board.note(one.id, check, one.count, &one.offenders, look);
+    }
+}
+
+fn skus_of(found: &[Finding]) -> impl Iterator<Item = String> {
+    found
+        .iter()
+        .flat_map(|one| one.offenders.iter())
+        .map(|offender| identity(offender).to_owned())
+}

@@ -1,0 +1,108 @@
+//! Events that were published and that nobody has handled are sent again, with the same event ids.
+
+use std::time::Duration;
+
+use contracts::ConsumerName;
+use stock::ResendEvents;
+use store::{StoreOptions, audit::Auditor, verify::Payments};
+
+use crate::support::World;
+
+fn resender(world: &World) -> ResendEvents {
+    let options = StoreOptions::background(&world.url, "stock-it");
+    let auditor = Auditor::new(&options, Payments::Internal).unwrap();
+    let consumers = vec![ConsumerName::Payment, ConsumerName::Stock];
+    ResendEvents::new(world.stock.clone(), auditor, consumers)
+}
+
+/// Three events that payment must handle, one that stock must, one that nobody must; published.
+async fn published(world: &World, seconds_ago: i64) {
+    world
+        .execute(&format!(
+            "insert into outbox (event_id, topic, key, type, source, aggregate_version, data, at)
+             select gen_random_uuid(), 'orders.v1', 'k-' || n, 'ORDER_RESERVED', '/holdfast/order',
+                    1, '{{}}', clock_timestamp() - interval '{seconds_ago} s'
+             from generate_series(1, 3) n;
+             insert into outbox (event_id, topic, key, type, source, aggregate_version, data, at)
+             values (gen_random_uuid(), 'payments.v1', 'k-1', 'PAYMENT_COMPLETED',
+                     '/holdfast/payment', 1, '{{}}',
+                     clock_timestamp() - interval '{seconds_ago} s'),
+                    (gen_random_uuid(), 'orders.v1', 'k-2', 'ORDER_CONFIRMED', '/holdfast/stock',
+                     2, '{{}}', clock_timestamp() - interval '{seconds_ago} s')"
+        ))
+        .await;
+    world.all_is_well().await;
+}
+
+async fn until_waiting(resend: &ResendEvents, wanted: &[ConsumerName]) {
+    let begun = platform::clock::monotonic();
+    while resend.waiting().await != wanted {
+        assert!(begun.elapsed() < Duration::from_secs(30), "never missed");
+        resend.look().await.unwrap();
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+#[tokio::test]
+async fn what_was_lost_is_sent_again_once_and_only_for_those_who_have_caught_up() {
+    let world = World::new().await;
+    published(&world, 20).await;
+    // One of the three was handled, another set aside.
+    world
+        .execute(
+            "insert into inbox (consumer, source, event_id)
+             select 'payment', source, event_id::text from outbox where id = 1;
+             insert into dead_letters (id, consumer, topic, partition, \"offset\", event_id,
+                                       payload_sha256, headers, reason, class, attempts,
+                                       first_seen, dlq_topic)
+             select gen_random_uuid(), 'payment', topic, 0, 0, event_id::text, '', '[]', 'x',
+                    'contract', 1, now(), 'x' from outbox where id = 2",
+        )
+        .await;
+    let resend = resender(&world);
+    until_waiting(&resend, &[ConsumerName::Payment, ConsumerName::Stock]).await;
+    assert_eq!(resend.lost().await.len(), 2);
+    // Nobody has caught up: their records may still be on the topic.
+    assert_eq!(resend.resend(&[]).await.unwrap(), 0);
+    assert_eq!(resend.resend(&[ConsumerName::Payment]).await.unwrap(), 1);
+    assert_eq!(
+        world
+            .rows("select count(*), count(distinct event_id) from outbox")
+            .await,
+        ["(6,5)"]
+    );
+    let copy = world
+        .rows(
+            "select o.key, o.type, o.source, o.aggregate_version, o.data from outbox o
+             where id = 6 and event_id = (select event_id from outbox where id = 3)",
+        )
+        .await;
+    assert_eq!(copy, ["(k-3,ORDER_RESERVED,/holdfast/order,1,{})"]);
+    // Not again at once.
+    assert_eq!(resend.resend(&[ConsumerName::Payment]).await.unwrap(), 0);
+    // Handled, it is forgotten; whichever copy came.
+    world
+        .execute(
+            "insert into inbox (consumer, source, event_id)
+             select 'payment', source, event_id::text from outbox where id = 3",
+        )
+        .await;
+    let begun = platform::clock::monotonic();
+    while resend.lost().await.len() > 1 {
+        assert!(begun.elapsed() < Duration::from_secs(30), "never forgotten");
+        resend.look().await.unwrap();
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+#[tokio::test]
+async fn what_was_published_a_moment_ago_is_not_lost() {
+    let world = World::new().await;
+    published(&world, 5).await;
+    let resend = resender(&world);
+    for _ in 0..3 {
+        resend.look().await.unwrap();
+        tokio::time::sleep(Duration::from_millis(1_100)).await;
+    }
+    assert!(resend.lost().await.is_empty());
+}
