@@ -25,11 +25,11 @@ use contracts::{
     events::{OrderEvent, RefundRequested},
 };
 use domain::deadline::MIN_LEFT_MAX;
-use messaging::{Aside, HandleError, Handler, Inbound, Rejection};
+use messaging::{Aside, Class, HandleError, Handler, Inbound, Rejection};
 use platform::clock;
 use store::{
     Store, StoreError, Tx, outbox,
-    payments::{self, PendingPayment},
+    payments::{self, PendingPayment, WaitingOrder},
     refund_executions,
 };
 
@@ -108,9 +108,11 @@ fn refund_keys(events: &[Inbound<Work>]) -> Vec<RefundKey> {
     keys.into_iter().collect()
 }
 
-/// Writes a PENDING payment for each of these orders that still waits and has none.
-async fn begin_payments(tx: &mut Tx, orders: &[OrderId]) -> Result<(), StoreError> {
+/// Writes a PENDING payment for each of these orders that still waits and has none; those that do
+/// not exist.
+async fn begin_payments(tx: &mut Tx, orders: &[OrderId]) -> Result<BTreeSet<OrderId>, StoreError> {
     let waiting = payments::lock_waiting_orders(tx, orders, MIN_LEFT_MAX).await?;
+    let unknown = unknown(tx, orders, &waiting).await?;
     let too_late = orders.len() - waiting.len();
     let mut pending = Vec::with_capacity(waiting.len());
     for order in waiting {
@@ -131,7 +133,44 @@ async fn begin_payments(tx: &mut Tx, orders: &[OrderId]) -> Result<(), StoreErro
     metrics::counter!("payments_begun_total").increment(begun);
     let too_late = u64::try_from(too_late).unwrap_or(u64::MAX);
     metrics::counter!("payments_too_late_total").increment(too_late);
-    Ok(())
+    Ok(unknown)
+}
+
+/// Of those that do not wait, the orders that are not there at all.
+async fn unknown(
+    tx: &mut Tx,
+    orders: &[OrderId],
+    waiting: &[WaitingOrder],
+) -> Result<BTreeSet<OrderId>, StoreError> {
+    let mut unknown: BTreeSet<OrderId> = orders.iter().copied().collect();
+    for order in waiting {
+        unknown.remove(&order.order_id);
+    }
+    if !unknown.is_empty() {
+        let asked: Vec<OrderId> = unknown.iter().copied().collect();
+        for order in store::orders::find_many(tx, &asked).await? {
+            unknown.remove(&order.id);
+        }
+    }
+    Ok(unknown)
+}
+
+/// Events about orders that do not exist are set aside: nobody is charged for them.
+fn phantoms(events: &[Inbound<Work>], unknown: &BTreeSet<OrderId>) -> Vec<Aside> {
+    let mut asides = Vec::new();
+    for (index, inbound) in events.iter().enumerate() {
+        if let Work::Reserved(order) = &inbound.event
+            && unknown.contains(order)
+        {
+            inbound.alarm_if_phantom(*order);
+            asides.push(Aside {
+                index,
+                reason: "the order does not exist".to_owned(),
+                class: Class::UnknownSubject,
+            });
+        }
+    }
+    asides
 }
 
 impl Handler for ChargePayments {
@@ -170,13 +209,13 @@ impl Handler for ChargePayments {
         events: &[Inbound<Work>],
         (): (),
     ) -> Result<Vec<Aside>, HandleError> {
-        begin_payments(tx, &reserved(events)).await?;
+        let unknown = begin_payments(tx, &reserved(events)).await?;
         let requests: Vec<&RefundRequested> = requests(events).collect();
         let told = execute_refunds::take_requests(tx, &requests).await?;
         if !told.is_empty() {
             outbox::insert(tx, &told).await?;
         }
-        Ok(Vec::new())
+        Ok(phantoms(events, &unknown))
     }
 
     async fn after_commit(&self, events: &[Inbound<Work>]) {

@@ -2,7 +2,10 @@
 
 use std::{error::Error, future::Future};
 
-use contracts::{ConsumerName, Envelope, Timestamp, envelope::EnvelopeError, events::DecodeError};
+use contracts::{
+    ConsumerName, Envelope, OrderId, Timestamp, envelope, envelope::EnvelopeError,
+    events::DecodeError,
+};
 use store::StoreError;
 
 /// Handles the events of one consumer. The runner calls the steps in the order of the methods;
@@ -73,6 +76,28 @@ pub struct Inbound<E> {
     pub position: Position,
     /// The event.
     pub event: E,
+}
+
+impl<E> Inbound<E> {
+    /// An event under our own name about an order that does not exist: an order is committed before
+    /// its events are written, so the database has forgotten it, for example because it was restored
+    /// to an earlier moment (I23). Raises the alarm; does nothing for the events of others.
+    pub fn alarm_if_phantom(&self, order: OrderId) {
+        let ours = [
+            envelope::source::ORDER,
+            envelope::source::PAYMENT,
+            envelope::source::STOCK,
+        ];
+        if ours.contains(&self.source.as_str()) {
+            metrics::counter!("alarms_total", "kind" => "phantom-event").increment(1);
+            tracing::error!(
+                event.id = self.event_id,
+                event.source = self.source,
+                order.id = %order,
+                "an event of ours names an order that the database does not know"
+            );
+        }
+    }
 }
 
 /// Why a dead letter is one. Never a fault of ours: such faults are waited out.
