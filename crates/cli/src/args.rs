@@ -2,7 +2,9 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{bench, demo, doctor, down, exit::Exit, load, order, prepare, seed, serve, up, verify};
+use crate::{
+    bench, demo, doctor, down, exit::Exit, load, order, prepare, reconcile, seed, serve, up, verify,
+};
 
 #[cfg(not(feature = "failpoints"))]
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -47,6 +49,8 @@ pub enum Command {
     Load(load::command::Args),
     /// Check every invariant; exit code 3 when one is red
     Verify(verify::command::Args),
+    /// Show what is wrong with the gate in Redis, and with --fix repair it
+    Reconcile(reconcile::Args),
     /// One order: as the API shows it, or all that happened to it
     Order(order::Args),
     /// The whole system from nothing, one flash sale, a verdict; leaves nothing running
@@ -72,6 +76,7 @@ impl Command {
             Self::Seed(args) => seed::run(args).await,
             Self::Load(args) => load::command::run(args).await,
             Self::Verify(args) => verify::command::run(args).await,
+            Self::Reconcile(args) => reconcile::run(args).await,
             Self::Order(args) => order::run(args).await,
             Self::Demo(args) => demo::run(args).await,
             Self::Bench(args) => bench::run(args).await,

@@ -16,6 +16,7 @@ pub mod open_files;
 pub mod order;
 pub mod output;
 pub mod prepare;
+pub mod reconcile;
 pub mod seed;
 pub mod serve;
 pub mod servers;

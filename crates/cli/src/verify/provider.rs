@@ -1,6 +1,6 @@
 //! I5, I16: the payment provider's own journal against our tables.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Context;
 use http::{Method, StatusCode};
@@ -20,12 +20,15 @@ pub(super) async fn checks(target: &Target, url: &str) -> anyhow::Result<Vec<Che
     if target.payments == Payments::Upstream {
         return Ok(Vec::new());
     }
+    // Our tables before and after: what is captured meanwhile is first there, then here.
+    let before = facts::captures(&target.store).await?;
     let entries = journal(url).await?;
     let ours = facts::captures(&target.store).await?;
     let mut found = Found::default();
     for entry in &entries {
         found.take(entry, &ours);
     }
+    found.missing_there(&before, &entries);
     Ok(found.checks())
 }
 
@@ -92,6 +95,22 @@ impl Found {
             None => self
                 .unknown
                 .push(format!("{key}: captured {amount} there, unknown here")),
+        }
+    }
+
+    /// Captures of our tables that the provider has never made.
+    fn missing_there(&mut self, ours: &BTreeMap<String, Captured>, entries: &[Value]) {
+        let there: BTreeSet<&str> = entries
+            .iter()
+            .filter_map(|entry| entry["key"].as_str())
+            .collect();
+        for (key, row) in ours {
+            if row.captured > 0 && !there.contains(key.as_str()) {
+                self.unknown.push(format!(
+                    "{key}: captured {} here, unknown there",
+                    row.captured
+                ));
+            }
         }
     }
 
