@@ -4,6 +4,7 @@
 mod bad_input;
 mod commits;
 mod compose;
+mod damage;
 mod demo;
 mod gate;
 mod kafka_faults;
@@ -13,6 +14,7 @@ mod payments;
 mod poison;
 mod postgres_faults;
 mod redis_faults;
+mod redis_loss;
 mod requests;
 mod selling;
 mod verify;

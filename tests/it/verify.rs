@@ -1,5 +1,8 @@
 //! `verify` is believed because it turns red: each rule that is planted here is named.
 
+use std::time::Duration;
+
+use domain::Shard;
 use serde_json::json;
 use tests::{Options, World, api};
 
@@ -75,4 +78,60 @@ async fn money_changed_by_hand_is_named() {
 async fn an_event_that_the_outbox_lost_is_named() {
     let red = red_after("delete from outbox where type = 'ORDER_CONFIRMED'").await;
     assert!(names(&red, "I23", "not in the outbox"), "{red:?}");
+}
+
+/// `holdfast verify` right after `HINCRBY` of a gate, and until it is clean again by itself.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gate_changed_by_hand_is_red_at_once_and_green_again_by_itself_within_thirty_seconds() {
+    let world = World::start().await;
+    world.operator().put_sku("DRIFT", 10, &json!({})).await;
+    let placed = world
+        .shop()
+        .place("d", &api::order("c", &[("DRIFT", 2)]))
+        .await;
+    world.until(&api::accepted(&placed), "CONFIRMED").await;
+    world.settled().await;
+    plant(&world, "DRIFT", 7).await;
+    let planted = platform::clock::monotonic();
+    let report = world.verify().await;
+    let red: Vec<&str> = report
+        .checks
+        .iter()
+        .filter(|check| !check.ok)
+        .map(|check| check.id.as_str())
+        .collect();
+    assert!(!report.ok && red.contains(&"I20"), "red: {red:?}");
+    while !world.verify().await.ok {
+        let waited = planted.elapsed();
+        assert!(
+            waited < Duration::from_secs(30),
+            "still red after {waited:?}"
+        );
+    }
+    tracing::info!(
+        duration_ms = planted.elapsed().as_millis(),
+        "the gate is right again"
+    );
+    world.end().await;
+}
+
+async fn plant(world: &World, sku: &str, by: i64) {
+    let epoch = match world.gate_client().current_epoch(Shard(0)).await {
+        Ok(Some(epoch)) => epoch.epoch,
+        other => panic!("{other:?}"),
+    };
+    let key = format!("{}:{{0}}:{epoch}:gate:{sku}", world.key_prefix);
+    let plant = async {
+        let client = redis::Client::open(world.redis_url.as_str())?;
+        let mut connection = client.get_multiplexed_async_connection().await?;
+        redis::cmd("HINCRBY")
+            .arg(&key)
+            .arg("held")
+            .arg(by)
+            .query_async::<i64>(&mut connection)
+            .await
+    };
+    if let Err(error) = plant.await {
+        panic!("{error}");
+    }
 }

@@ -1,8 +1,15 @@
 //! The topics of a test, as an upstream service and as a subscriber see them.
 
 use contracts::{ConsumerName, Topic, TopicNames, envelope};
-use messaging::admin::{self, RawRecord};
+use messaging::admin::{self, RawRecord, TopicOutcome};
+use rdkafka::{
+    ClientConfig, Offset, TopicPartitionList,
+    consumer::{BaseConsumer, CommitMode, Consumer},
+    error::KafkaError,
+};
 use serde_json::Value;
+
+use crate::wait_for;
 
 /// One test's topics.
 #[derive(Clone)]
@@ -76,6 +83,42 @@ impl Kafka {
         }
     }
 
+    /// Sets a consumer's group back to the beginning of its topic; nobody may be in the group.
+    ///
+    /// # Panics
+    /// The broker refuses.
+    pub async fn reset_offsets(&self, consumer: ConsumerName) {
+        let (brokers, topic, group) = (
+            self.brokers.clone(),
+            self.names.topic(consumer.topic()),
+            self.names.group(consumer),
+        );
+        let reset = tokio::task::spawn_blocking(move || reset(&brokers, &topic, &group));
+        match reset.await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => panic!("{consumer:?}: {error}"),
+            Err(error) => panic!("{consumer:?}: {error}"),
+        }
+    }
+
+    /// Deletes the topics and makes them again, empty.
+    ///
+    /// # Panics
+    /// The broker refuses.
+    pub async fn recreate_topics(&self) {
+        if let Err(error) = admin::delete_topics(&self.brokers, &self.names).await {
+            panic!("{error}");
+        }
+        // Deleting goes on for a moment after the answer.
+        wait_for("the topics to be there again", || async {
+            let made = admin::ensure_topics(&self.brokers, &self.names, 3, 1).await;
+            let there =
+                |report: &admin::TopicReport| matches!(report.outcome, TopicOutcome::Created);
+            made.ok()?.iter().all(there).then_some(())
+        })
+        .await;
+    }
+
     /// Every record of a topic.
     pub async fn records(&self, topic: Topic) -> Vec<RawRecord> {
         self.dump(self.names.topic(topic)).await
@@ -98,4 +141,21 @@ impl Kafka {
             Err(error) => panic!("{error}"),
         }
     }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "it is the fault that the test injects"
+)]
+fn reset(brokers: &str, topic: &str, group: &str) -> Result<(), KafkaError> {
+    let consumer: BaseConsumer = ClientConfig::new()
+        .set("bootstrap.servers", brokers)
+        .set("group.id", group)
+        .set("enable.auto.commit", "false")
+        .create()?;
+    let mut beginning = TopicPartitionList::new();
+    for partition in 0..3 {
+        beginning.add_partition_offset(topic, partition, Offset::Offset(0))?;
+    }
+    consumer.commit(&beginning, CommitMode::Sync)
 }

@@ -383,6 +383,11 @@ impl World {
         .to_vec()
     }
 
+    /// Puts a proxy between PostgreSQL and the order services that are started from now on.
+    pub async fn proxy_database(&mut self) {
+        self.proxy = Some(proxy_of(&self.database_url).await);
+    }
+
     /// Starts one more order service.
     pub fn start_order(&mut self) {
         #[derive(Parser)]
@@ -556,12 +561,19 @@ impl World {
         }
     }
 
-    /// Every invariant, once.
+    /// `holdfast verify` of this world.
     ///
     /// # Panics
     /// A server can't be reached.
-    pub async fn checks(&self) -> Vec<Check> {
-        let target = cli::verify::Target {
+    pub async fn verify(&self) -> cli::verify::Report {
+        match cli::verify::verify(&self.target()).await {
+            Ok(report) => report,
+            Err(error) => panic!("the invariants can't be checked: {error:#}"),
+        }
+    }
+
+    fn target(&self) -> cli::verify::Target {
+        cli::verify::Target {
             store: self.store.clone(),
             redis_url: self.redis_url.clone(),
             key_prefix: self.key_prefix.clone(),
@@ -573,7 +585,15 @@ impl World {
             } else {
                 Payments::Internal
             },
-        };
+        }
+    }
+
+    /// Every invariant, once.
+    ///
+    /// # Panics
+    /// A server can't be reached.
+    pub async fn checks(&self) -> Vec<Check> {
+        let target = self.target();
         let mut checks = match cli::verify::once(&target).await {
             Ok(checks) => checks,
             Err(error) => panic!("the invariants can't be checked: {error:#}"),
@@ -612,6 +632,56 @@ impl World {
         }
     }
 
+    /// Stops every service in order, but the gateway.
+    pub async fn stop_services(&mut self) {
+        for service in self.order.drain(..) {
+            service.stop().await;
+        }
+        for service in [self.payment.take(), self.stock.take()]
+            .into_iter()
+            .flatten()
+        {
+            service.stop().await;
+        }
+    }
+
+    /// Starts every service that [`World::stop_services`] has stopped.
+    pub async fn start_again(&mut self) {
+        self.start_stock();
+        self.start_order();
+        self.start_payment();
+        self.ready().await;
+        self.gate_open().await;
+    }
+
+    /// Copies the database; no service may run.
+    pub async fn back_up(&self) {
+        let (name, copy) = self.database_names();
+        sql(&self.admin_url, &disconnected(&name)).await;
+        let copied = format!("create database {copy} template {name}");
+        sql(&self.admin_url, &copied).await;
+    }
+
+    /// Puts the copy in the database's place; no service may run.
+    pub async fn restore(&self) {
+        let (name, copy) = self.database_names();
+        for statement in [
+            format!("drop database {name} with (force)"),
+            format!("alter database {copy} rename to {name}"),
+        ] {
+            sql(&self.admin_url, &statement).await;
+        }
+    }
+
+    fn database_names(&self) -> (String, String) {
+        let name = match self.database_url.rsplit_once('/') {
+            Some((_, name)) => name.to_owned(),
+            None => panic!("{} names no database", self.database_url),
+        };
+        let copy = format!("{name}_copy");
+        (name, copy)
+    }
+
     /// Changes the database behind everyone's back.
     pub async fn tamper(&self, statement: &str) {
         sql(&self.database_url, statement).await;
@@ -647,6 +717,11 @@ where
     E: std::error::Error + Send + Sync + 'static,
 {
     tokio::spawn(async move { service.await.map_err(anyhow::Error::from) })
+}
+
+/// Ends all sessions of a database.
+fn disconnected(database: &str) -> String {
+    format!("select pg_terminate_backend(pid) from pg_stat_activity where datname = '{database}'")
 }
 
 async fn proxy_of(database_url: &str) -> Proxy {
