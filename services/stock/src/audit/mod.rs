@@ -63,7 +63,9 @@ struct State {
     gate: Pace,
     moves: Pace,
     held: Pace,
+    /// Of what was not suspected before, and of what was red already.
     exact: Pace,
+    again: Pace,
     sums: Pace,
     walk: Pace,
     stock: BTreeMap<String, (i64, i64)>,
@@ -83,8 +85,9 @@ impl Default for State {
             now: Pace::new(SECOND, 2 * SECOND, 8),
             gate: Pace::new(SECOND, 2 * SECOND, 5),
             moves: Pace::new(SECOND, 2 * SECOND, 5),
-            held: Pace::new(2 * SECOND, HOUR, 3),
-            exact: Pace::new(SECOND, 15 * SECOND, 10),
+            held: Pace::new(2 * SECOND, 60 * SECOND, 3),
+            exact: Pace::new(SECOND, 4 * SECOND, 50),
+            again: Pace::new(SECOND, 15 * SECOND, 10),
             sums: Pace::new(60 * SECOND, HOUR, 4),
             walk: Pace::new(SECOND / 2, 15 * SECOND, 6),
             stock: BTreeMap::new(),
@@ -187,11 +190,14 @@ impl Audit {
             state.suspects.extend(skus_of(&found));
         }
         let began = platform::clock::monotonic();
-        let anyone = !state.suspects.is_empty() || !state.guilty.is_empty();
-        if anyone && state.exact.is_due(began) {
+        let suspected = !state.suspects.is_empty() && state.exact.is_due(began);
+        let guilty = !state.guilty.is_empty() && state.again.is_due(began);
+        if suspected || guilty {
             self.sum_up(state).await?;
-            state.exact.ran(began, platform::clock::monotonic());
-        } else if !anyone {
+            let ended = platform::clock::monotonic();
+            state.exact.ran(began, ended);
+            state.again.ran(began, ended);
+        } else if state.suspects.is_empty() && state.guilty.is_empty() {
             state.board.note("I2", "sums", 0, &[], Look::Once);
             state.board.note("I3", "sums", 0, &[], Look::Once);
         }
