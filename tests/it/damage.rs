@@ -10,7 +10,10 @@ async fn sold(world: &World, sku: &str, name: &str, count: usize) -> Vec<String>
     let mut orders = Vec::new();
     for number in 0..count {
         let body = api::order(&format!("{name}-{number}"), &[(sku, 1)]);
-        let placed = world.shop().place(&format!("{name}-{number}"), &body).await;
+        let shop = world.shop();
+        let placed = shop
+            .place_until_decided(&format!("{name}-{number}"), &body)
+            .await;
         orders.push(api::accepted(&placed));
     }
     for order in &orders {
@@ -130,7 +133,7 @@ async fn a_database_restored_to_an_earlier_moment_sets_aside_what_it_has_forgott
     sold(&world, "BACK", "new", 8).await;
     let over = world
         .shop()
-        .place("over", &api::order("over", &[("BACK", 1)]))
+        .place_until_decided("over", &api::order("over", &[("BACK", 1)]))
         .await;
     assert_eq!(over.status, 410);
     for order in &forgotten {
@@ -157,7 +160,7 @@ async fn a_key_whose_order_is_gone_is_named_and_neither_overwritten_nor_sold_aga
     let world = World::start().await;
     world.operator().put_sku("GONE", 10, &json!({})).await;
     let body = api::order("c", &[("GONE", 1)]);
-    let order = api::accepted(&world.shop().place("gone", &body).await);
+    let order = api::accepted(&world.shop().place_until_decided("gone", &body).await);
     world.until(&order, "CONFIRMED").await;
     world.settled().await;
     world
@@ -176,7 +179,7 @@ async fn a_key_whose_order_is_gone_is_named_and_neither_overwritten_nor_sold_aga
         "verify names the key"
     );
     // Another key goes on.
-    api::accepted(&world.shop().place("next", &body).await);
+    api::accepted(&world.shop().place_until_decided("next", &body).await);
     world.end().await;
 }
 

@@ -53,7 +53,7 @@ async fn place(shop: &Api, sku: &str, name: &str, count: usize) -> Accepted {
     for number in 0..count {
         let body = api::order(&format!("{name}-{number}"), &[(sku, 1)]);
         let key = format!("{name}-{number}");
-        let order = api::accepted(&shop.place(&key, &body).await);
+        let order = api::accepted(&shop.place_until_decided(&key, &body).await);
         accepted.push((key, body, order));
     }
     accepted
@@ -61,7 +61,7 @@ async fn place(shop: &Api, sku: &str, name: &str, count: usize) -> Accepted {
 
 async fn every_key_keeps_its_answer(shop: &Api, accepted: &Accepted) {
     for (key, body, order) in accepted {
-        let again = shop.place(key, body).await;
+        let again = shop.place_until_decided(key, body).await;
         assert_eq!(&api::accepted(&again), order, "{key}");
     }
 }
@@ -129,7 +129,7 @@ async fn redis_wiped_while_a_replica_is_stopped_with_work_in_flight() {
     // Ten units are left, by PostgreSQL and by the gate.
     place(&shops[1], "WIPED", "after", 10).await;
     let late = shops[0]
-        .place("late", &api::order("late", &[("WIPED", 1)]))
+        .place_until_decided("late", &api::order("late", &[("WIPED", 1)]))
         .await;
     assert_eq!(late.status, 410);
     world.consistent().await;
@@ -211,7 +211,9 @@ async fn redis_set_back_to_an_old_copy_is_made_to_follow() {
     let took = exact(&world).await;
     tracing::info!(duration_ms = took.as_millis(), "the gate follows again");
     let third = place(&shop, "OLD", "third", 11).await;
-    let over = shop.place("over", &api::order("over", &[("OLD", 1)])).await;
+    let over = shop
+        .place_until_decided("over", &api::order("over", &[("OLD", 1)]))
+        .await;
     assert_eq!(over.status, 410);
     every_key_keeps_its_answer(&shop, &third).await;
     world.consistent().await;

@@ -66,6 +66,15 @@ impl Api {
         }
     }
 
+    /// `POST /v1/orders`, with the same key again while the answer is 503: a busy machine.
+    pub async fn place_until_decided(&self, key: &str, body: &Value) -> Answer {
+        crate::wait_for(key, || async {
+            let answer = self.place(key, body).await;
+            (answer.status != 503).then_some(answer)
+        })
+        .await
+    }
+
     /// `POST /v1/orders`.
     pub async fn place(&self, key: &str, body: &Value) -> Answer {
         self.send(Method::POST, "/v1/orders", Some(key), Some(body))

@@ -22,6 +22,10 @@ use crate::error::{Doing, Result, StoreError, at_commit};
 /// vain for ever.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 
+/// How long the checks that share the one read-only connection wait for each other: nobody waits for
+/// them, and the longest may take its whole statement time-out.
+const READ_ONLY_WAIT: Duration = Duration::from_secs(60);
+
 /// A connection, in a transaction or not.
 pub type Conn = sqlx::PgConnection;
 
@@ -169,11 +173,14 @@ impl Store {
         ]);
         let pool = PgPoolOptions::new()
             .max_connections(1)
-            .acquire_timeout(options.acquire_timeout)
+            .acquire_timeout(READ_ONLY_WAIT)
             .max_lifetime(Duration::from_mins(30))
             .test_before_acquire(false)
             .connect_lazy_with(connect);
-        Ok(Self { pool })
+        Ok(Self {
+            pool,
+            wait: READ_ONLY_WAIT,
+        })
     }
 
     /// A connection outside any transaction, for reads.
