@@ -104,6 +104,7 @@ const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     ("tidy", &["contracts", "domain"]),
+    ("model", &["contracts", "domain"]),
 ];
 
 /// The driver of each outside system, and who may name it. The suite of a service lives in its
@@ -112,6 +113,8 @@ const DRIVERS: &[(&str, &[&str])] = &[
     ("sqlx", &["store", "bench", "tests", "chaos"]),
     ("redis", &["reservations", "tests", "chaos"]),
     ("rdkafka", &["messaging", "tests", "chaos"]),
+    // no driver, but one place all the same: the walk over all states
+    ("stateright", &["model"]),
 ];
 
 const SERVICES: &[&str] = &["order", "payment", "stock", "gateway-sim"];

@@ -1,0 +1,543 @@
+//! What a step does.
+
+use domain::OrderStatus;
+
+use super::{Accept, Admission, Answer, Attempt, Broken, Phase, Rebuild, State, Step, Sync};
+use crate::{
+    Mutation,
+    protocol::{
+        Key,
+        gate::{Gate, GateOp, Word, apply},
+        pg::{Verdict, View},
+    },
+};
+
+impl Attempt {
+    pub(super) fn is_under_way(&self) -> bool {
+        match self.phase {
+            Phase::Received | Phase::Refused(_) | Phase::Admitted | Phase::Unknown => true,
+            Phase::Idle | Phase::Done(_) | Phase::Dead => false,
+        }
+    }
+
+    /// Nothing of it matters any more.
+    fn end(&mut self, phase: Phase) {
+        *self = Self {
+            phase,
+            admission: Admission::Direct,
+            touched: false,
+            late: false,
+            overtaken: false,
+        };
+    }
+}
+
+impl Accept {
+    /// Takes a step; `false` when it changes nothing.
+    pub(super) fn take(&self, state: &mut State, step: Step) -> bool {
+        match step {
+            Step::Send(n) => state.attempts[usize::from(n)].phase = Phase::Received,
+            Step::Reserve(n) => self.reserve(state, n, true),
+            Step::ReserveUnheard(n) => self.reserve(state, n, false),
+            Step::GoDirect(n) => state.attempts[usize::from(n)].phase = Phase::Admitted,
+            Step::LookUp(n) => self.look_up(state, n),
+            Step::Deadline(n) => state.attempts[usize::from(n)].late = true,
+            Step::Accept(n) => self.accept(state, n),
+            Step::AcceptUnheard(n) => {
+                let late = state.attempts[usize::from(n)].late;
+                self.run_accept(state, n, late);
+                self.unknown(state, n);
+            }
+            Step::AcceptFails(n) => self.unknown(state, n),
+            Step::AcceptHangs(n) => {
+                let key = self.bounds.sendings[usize::from(n)].key;
+                if state.pg.keys.contains_key(&key) {
+                    return false;
+                }
+                state.zombie = Some(n);
+                self.unknown(state, n);
+            }
+            Step::GiveUp(n) => self.give_up(state, n),
+            Step::ZombieCommits => self.zombie_commits(state),
+            Step::ZombieAborts => state.zombie = None,
+            Step::Crash(process) => self.crash(state, process),
+            Step::End(order, to) => {
+                state.pg.end(&[(order, to)], self.rules);
+                let key = state.pg.orders.get(&order).map_or(0, |order| order.key);
+                queue(state, key);
+            }
+            Step::SyncReads(key) => {
+                state.queued &= !(1 << key);
+                let sync = self.read(state, key);
+                return self.start_sync(state, sync);
+            }
+            Step::SweepReads(key) => {
+                let mut sync = self.read(state, key);
+                if self.rules.breaks(Mutation::SweepReleasesLive) {
+                    sync.view = View::Released;
+                }
+                return self.start_sync(state, sync);
+            }
+            Step::SyncApplies(n) => {
+                let sync = state.syncs.remove(usize::from(n));
+                self.apply_sync(state, &sync);
+            }
+            Step::SyncRepeats(n) => {
+                let (sync, before) = (state.syncs[usize::from(n)], state.gate.clone());
+                self.apply_sync(state, &sync);
+                self.tally.hit("a sync comes twice");
+                return state.gate != before;
+            }
+            Step::SyncIsLost(n) => {
+                state.syncs.remove(usize::from(n));
+                state.clean = false;
+            }
+            Step::Save => state.image = Some(Box::new(state.gate.clone())),
+            Step::Wipe => {
+                self.forget(state);
+                state.gate = Gate::default();
+                state.losses += 1;
+            }
+            Step::RollBack => {
+                if let Some(image) = state.image.take() {
+                    state.gate = *image;
+                }
+                state.losses += 1;
+                state.clean = false;
+            }
+            Step::HoldVanishes(key) => {
+                state.gate.holds.remove(&key);
+            }
+            Step::RebuildLooks => {
+                let replaces = state.gate.epoch.map(|epoch| epoch.id);
+                state.rebuilds.push(Rebuild::Looked { replaces });
+            }
+            Step::RebuildSteps(n) => self.rebuild(state, usize::from(n)),
+            Step::RebuildDies(n) => {
+                state.rebuilds.remove(usize::from(n));
+            }
+        }
+        true
+    }
+
+    /// The gate forgets holds of attempts that will not have them synced.
+    fn forget(&self, state: &mut State) {
+        if state.attempts.iter().any(|attempt| attempt.touched) {
+            state.clean = false;
+        }
+    }
+
+    fn reserve(&self, state: &mut State, n: u8, heard: bool) {
+        let place = usize::from(n);
+        let (sending, request) = (self.bounds.sendings[place], self.request(n, false));
+        if self.rules.breaks(Mutation::FlagAnsweringAlone)
+            && state.sold_out[usize::from(sending.process)]
+        {
+            self.refuse(state, n);
+            return;
+        }
+        let op = GateOp::Reserve {
+            now: 0,
+            key: request.key,
+            hold: request.hold,
+        };
+        let word = apply(&mut state.gate, &op, self.rules);
+        let attempt = &mut state.attempts[place];
+        attempt.touched = matches!(word, Word::Ok | Word::Known);
+        attempt.phase = Phase::Admitted;
+        if !heard {
+            return;
+        }
+        match word {
+            Word::Ok => attempt.admission = Admission::Held,
+            Word::Known => attempt.admission = Admission::Known,
+            Word::NoGate | Word::Damaged => {}
+            other => {
+                if other == Word::SoldOut && self.rules.breaks(Mutation::FlagAnsweringAlone) {
+                    state.sold_out[usize::from(sending.process)] = true;
+                }
+                attempt.phase = Phase::Refused(other);
+            }
+        }
+    }
+
+    fn look_up(&self, state: &mut State, n: u8) {
+        let request = self.request(n, false);
+        let Phase::Refused(word) = state.attempts[usize::from(n)].phase else {
+            return;
+        };
+        let known = if self.rules.breaks(Mutation::RefusalWithoutLookUp) {
+            None
+        } else {
+            state.pg.look_up(request.key, request.body, self.rules)
+        };
+        match known {
+            Some(Verdict::KeyReused) => self.answer(state, n, Answer::KeyReused),
+            Some(_) => {
+                self.tally.hit("a look-up turns a refusal into a replay");
+                queue(state, request.key);
+                self.answer(state, n, Answer::Replayed);
+            }
+            None if word == Word::Other => {
+                self.tally.hit("another body meets a request in flight");
+                self.answer(state, n, Answer::InFlight);
+            }
+            None => {
+                self.tally
+                    .hit("the gate refuses and nothing stands behind it");
+                self.refuse(state, n);
+            }
+        }
+    }
+
+    /// 410: nothing was taken, and nothing is there.
+    fn refuse(&self, state: &mut State, n: u8) {
+        let key = self.bounds.sendings[usize::from(n)].key;
+        let body = self.bounds.sendings[usize::from(n)].body;
+        if state.pg.keys.get(&key).is_some_and(|row| row.body == body)
+            && state.pg.order_of(key).is_some()
+        {
+            state.broken = Some(Broken::RefusedAccepted);
+        }
+        for (place, sending) in self.bounds.sendings.iter().enumerate() {
+            let other = &mut state.attempts[place];
+            let twin = sending.key == key && sending.body == body && place != usize::from(n);
+            // One that holds units at the gate: if the gate is right, they are there.
+            if twin && other.touched && other.admission != Admission::Direct {
+                other.overtaken = true;
+            }
+        }
+        self.answer(state, n, Answer::Refused);
+    }
+
+    fn answer(&self, state: &mut State, n: u8, answer: Answer) {
+        let sending = self.bounds.sendings[usize::from(n)];
+        let row = state.pg.keys.get(&sending.key);
+        if answer == Answer::Replayed && row.is_some_and(|row| row.body != sending.body) {
+            state.broken = Some(Broken::ReplayedOther);
+        }
+        if answer == Answer::KeyReused {
+            self.tally.hit("another body is answered 422");
+        }
+        state.attempts[usize::from(n)].end(Phase::Done(answer));
+    }
+
+    /// One transaction of the accept.
+    fn run_accept(&self, state: &mut State, n: u8, late: bool) -> Verdict {
+        let request = self.request(n, late);
+        let verdict = state.pg.accept(0, &[request], self.rules)[0];
+        if let Verdict::Accepted(_) = verdict {
+            self.tally.hit("an order is accepted");
+            let attempt = state.attempts[usize::from(n)];
+            if late {
+                state.broken = Some(Broken::AcceptedLate);
+            }
+            if attempt.overtaken {
+                self.tally
+                    .hit("a key is refused and another attempt of it accepted, after a loss");
+                if state.clean && state.losses == 0 {
+                    state.broken = Some(Broken::RefusedThenAccepted);
+                }
+            }
+        }
+        verdict
+    }
+
+    /// A run has no known outcome.
+    fn unknown(&self, state: &mut State, n: u8) {
+        if self.rules.breaks(Mutation::CompensateOnAnyError) {
+            let request = self.request(n, false);
+            let (key, hold) = (request.key, request.hold);
+            apply(&mut state.gate, &GateOp::Release { key, hold }, self.rules);
+            self.refuse(state, n);
+        } else {
+            state.attempts[usize::from(n)].phase = Phase::Unknown;
+        }
+    }
+
+    fn accept(&self, state: &mut State, n: u8) {
+        let before = state.attempts[usize::from(n)];
+        let unknown = before.phase == Phase::Unknown;
+        let direct = before.admission == Admission::Direct;
+        let verdict = self.run_accept(state, n, before.late);
+        let key = self.bounds.sendings[usize::from(n)].key;
+        let (answer, gate_is_right) = match verdict {
+            Verdict::Accepted(_) => {
+                if unknown {
+                    self.tally.hit("a lost COMMIT is run again and accepts");
+                }
+                if direct {
+                    self.tally.hit("an order is accepted without the gate");
+                }
+                (Answer::Created, !direct)
+            }
+            Verdict::Before(order) if order == u32::from(n) => {
+                self.tally.hit("a lost COMMIT is found committed");
+                (Answer::Created, !direct)
+            }
+            Verdict::Before(_) => {
+                self.tally.hit("a twin is answered with the first order");
+                (Answer::Replayed, false)
+            }
+            Verdict::KeyReused => (Answer::KeyReused, direct),
+            Verdict::Refused(..) => {
+                self.tally
+                    .hit("PostgreSQL refuses what the gate let through");
+                (Answer::Refused, direct)
+            }
+            Verdict::Late => {
+                self.tally.hit("an attempt past its deadline takes nothing");
+                let answer = if unknown {
+                    Answer::Unknown
+                } else {
+                    Answer::Unavailable
+                };
+                (answer, true)
+            }
+        };
+        if !gate_is_right {
+            queue(state, key);
+        }
+        if answer == Answer::Refused {
+            self.refuse(state, n);
+        } else {
+            self.answer(state, n, answer);
+        }
+    }
+
+    /// The deadline has passed: nothing is known, or nothing was taken. What an order of a run that
+    /// nobody heard of lacks at the gate, only the nets find.
+    fn give_up(&self, state: &mut State, n: u8) {
+        let unknown = state.attempts[usize::from(n)].phase == Phase::Unknown;
+        let answer = if unknown {
+            state.clean = false;
+            Answer::Unknown
+        } else {
+            Answer::Unavailable
+        };
+        self.answer(state, n, answer);
+    }
+
+    fn zombie_commits(&self, state: &mut State) {
+        let Some(n) = state.zombie.take() else {
+            return;
+        };
+        let verdict = self.run_accept(state, n, false);
+        if matches!(verdict, Verdict::Accepted(_)) {
+            self.tally
+                .hit("a transaction commits that nobody waits for");
+            state.clean = false;
+        }
+    }
+
+    fn crash(&self, state: &mut State, process: u8) {
+        state.crashes += 1;
+        state.clean = false;
+        for (place, sending) in self.bounds.sendings.iter().enumerate() {
+            let attempt = &mut state.attempts[place];
+            if sending.process == process && attempt.is_under_way() {
+                attempt.end(Phase::Dead);
+            }
+        }
+        state.queued = 0;
+    }
+
+    /// Whether the sweep may look at a hold.
+    pub(super) fn is_due(&self, state: &State, key: Key) -> bool {
+        let of_key = |place: usize| {
+            let sending = self.bounds.sendings.get(place);
+            sending.is_some_and(|sending| sending.key == key)
+        };
+        let mut attempts = state.attempts.iter().enumerate();
+        let touched = attempts.any(|(place, attempt)| {
+            of_key(place) && attempt.touched && attempt.is_under_way() && !attempt.late
+        });
+        let open = state.zombie.is_some_and(|n| of_key(usize::from(n)));
+        !touched && !open
+    }
+
+    fn read(&self, state: &State, key: Key) -> Sync {
+        Sync {
+            key,
+            view: state.pg.view(key),
+            orphan: state.pg.order_of(key).is_none(),
+            register: state.pg.skus[0]
+                .map(|sku| sku.register())
+                .unwrap_or_default(),
+        }
+    }
+
+    fn start_sync(&self, state: &mut State, sync: Sync) -> bool {
+        if state.syncs.contains(&sync) {
+            return false;
+        }
+        state.syncs.push(sync);
+        state
+            .syncs
+            .sort_by_key(|sync| (sync.key, sync.register.version));
+        true
+    }
+
+    fn apply_sync(&self, state: &mut State, sync: &Sync) {
+        if sync.orphan && sync.view == View::Released {
+            if state.pg.order_of(sync.key).is_some() || !self.is_due(state, sync.key) {
+                // A retry came between the sweep's question and its answer.
+                state.clean = false;
+            } else if state.gate.holds.contains_key(&sync.key) {
+                self.tally.hit("the sweep gives an orphan's units back");
+            }
+        }
+        let hold = state.pg.order_of(sync.key).map(|(_, order)| order.hold);
+        let hold = hold.or_else(|| state.gate.holds.get(&sync.key).map(|stored| stored.hold));
+        let put = GateOp::Put {
+            sku: 0,
+            register: sync.register,
+        };
+        let word = apply(&mut state.gate, &put, self.rules);
+        let newer =
+            state.gate.rows[0].is_some_and(|row| row.register.version > sync.register.version);
+        if word == Word::Old && newer {
+            self.tally.hit("a sync is older than the gate");
+        }
+        let Some(hold) = hold else {
+            return;
+        };
+        let key = sync.key;
+        let op = match sync.view {
+            View::Live => GateOp::Keep { key, hold },
+            View::Committed => GateOp::Commit { key, hold },
+            View::Released => GateOp::Release { key, hold },
+        };
+        apply(&mut state.gate, &op, self.rules);
+    }
+
+    fn rebuild(&self, state: &mut State, n: usize) {
+        let next = match state.rebuilds[n].clone() {
+            Rebuild::Looked { replaces } => {
+                let epoch = state.epochs;
+                let op = GateOp::Begin { epoch, replaces };
+                let before = state.gate.clone();
+                match apply(&mut state.gate, &op, self.rules) {
+                    Word::Begun => {
+                        if !before.holds.is_empty() {
+                            self.forget(state);
+                        }
+                        state.epochs += 1;
+                        if state.attempts.iter().any(Attempt::is_under_way) {
+                            self.tally
+                                .hit("the gate is rebuilt while a request is under way");
+                        }
+                        Some(Rebuild::Begun { epoch })
+                    }
+                    _ => {
+                        self.tally.hit("a rebuild is overtaken");
+                        None
+                    }
+                }
+            }
+            Rebuild::Begun { epoch } => {
+                self.put_register(state);
+                if self.rules.breaks(Mutation::OpenBeforeHolds) {
+                    apply(&mut state.gate, &GateOp::Open { epoch }, self.rules);
+                }
+                Some(Rebuild::Registers { epoch })
+            }
+            Rebuild::Registers { epoch } => {
+                let orders = state.pg.orders.values();
+                let live = orders.filter(|order| order.status == OrderStatus::Reserved);
+                let live = live.map(|order| order.key).collect();
+                Some(Rebuild::Read { epoch, live })
+            }
+            Rebuild::Read { epoch, live } => {
+                for key in live {
+                    if let Some((_, order)) = state.pg.order_of(key) {
+                        let hold = order.hold;
+                        apply(&mut state.gate, &GateOp::Keep { key, hold }, self.rules);
+                    }
+                }
+                Some(Rebuild::Kept { epoch })
+            }
+            Rebuild::Kept { epoch } => {
+                self.correct_buyers(state);
+                let word = apply(&mut state.gate, &GateOp::Open { epoch }, self.rules);
+                if word == Word::Superseded {
+                    self.tally.hit("a rebuild is overtaken");
+                }
+                None
+            }
+        };
+        match next {
+            Some(next) => state.rebuilds[n] = next,
+            None => {
+                state.rebuilds.remove(n);
+            }
+        }
+    }
+
+    fn put_register(&self, state: &mut State) {
+        if let Some(sku) = state.pg.skus[0] {
+            let register = sku.register();
+            apply(
+                &mut state.gate,
+                &GateOp::Put { sku: 0, register },
+                self.rules,
+            );
+        }
+    }
+
+    fn correct_buyers(&self, state: &mut State) {
+        for (buyer, units) in (0_u8..).zip(state.pg.bought[0]) {
+            let seen = state.gate.bought[0][usize::from(buyer)];
+            if seen != units {
+                let op = GateOp::CorrectBuyer {
+                    sku: 0,
+                    buyer,
+                    seen,
+                    units,
+                };
+                apply(&mut state.gate, &op, self.rules);
+            }
+        }
+    }
+
+    /// What the nets do at rest: a rebuild when the epoch is gone, the sweep of all holds, and the
+    /// drift check, which keeps what is missing and syncs what is there.
+    pub(super) fn mend(&self, state: &mut State) {
+        if !state.gate.is_open() {
+            let replaces = state.gate.epoch.map(|epoch| epoch.id);
+            let epoch = state.epochs;
+            state.epochs += 1;
+            apply(
+                &mut state.gate,
+                &GateOp::Begin { epoch, replaces },
+                self.rules,
+            );
+            self.put_register(state);
+            self.keep_live(state);
+            apply(&mut state.gate, &GateOp::Open { epoch }, self.rules);
+        }
+        let held: Vec<Key> = state.gate.holds.keys().copied().collect();
+        for key in held {
+            let sync = self.read(state, key);
+            self.apply_sync(state, &sync);
+        }
+        self.put_register(state);
+        self.keep_live(state);
+        self.correct_buyers(state);
+    }
+
+    fn keep_live(&self, state: &mut State) {
+        let orders = state.pg.orders.values();
+        let live: Vec<_> = orders
+            .filter(|order| order.status == OrderStatus::Reserved)
+            .map(|order| (order.key, order.hold))
+            .collect();
+        for (key, hold) in live {
+            apply(&mut state.gate, &GateOp::Keep { key, hold }, self.rules);
+        }
+    }
+}
+
+fn queue(state: &mut State, key: Key) {
+    state.queued |= 1 << key;
+}
