@@ -103,8 +103,7 @@ pub const CONFIGURATIONS: &[Configuration] = &[
         run: |rules, until, threads| {
             let bounds = Bounds {
                 crashes: 1,
-                orders_before: 1,
-                ..unknown(2, &[to(0, 0, 0), to(1, 0, 0)])
+                ..unknown(1, &[to(0, 0, 0), to(1, 0, 0)])
             };
             walk(Accept::new(bounds, rules), until, threads)
         },
@@ -124,40 +123,40 @@ pub const CONFIGURATIONS: &[Configuration] = &[
     },
     Configuration {
         name: "accept-loss",
-        about: "two units, a live order, a key and its retry: Redis is wiped or rolled back at any moment and rebuilt while requests come",
+        about: "one unit, a key and its retry: Redis is wiped or rolled back at any moment and rebuilt while requests come",
         size: Size::Small,
         run: |rules, until, threads| {
-            let bounds = Bounds {
-                orders_before: 1,
-                ..loss(2, &[to(0, 1, 0), to(1, 1, 0)])
-            };
-            walk(Accept::new(bounds, rules), until, threads)
+            walk(
+                Accept::new(loss(1, &[to(0, 0, 0), to(1, 0, 0)]), rules),
+                until,
+                threads,
+            )
         },
     },
     Configuration {
         name: "syncs",
-        about: "three orders, one request: several syncs under way at once, each lost, late or repeated",
+        about: "an order and a request: two syncs under way at once, each lost, late or repeated",
         size: Size::Small,
         run: |rules, until, threads| {
             let bounds = Bounds {
-                orders_before: 2,
+                orders_before: 1,
                 syncs: 2,
-                ..bounds(4, &[to(0, 2, 0)])
+                ..bounds(3, &[to(0, 2, 0)])
             };
             walk(Accept::new(bounds, rules), until, threads)
         },
     },
     Configuration {
         name: "rebuild",
-        about: "two live orders, two rebuilds at once, one request meanwhile, two losses",
+        about: "a live order, two rebuilds at once, one request meanwhile, two losses",
         size: Size::Small,
         run: |rules, until, threads| {
             let bounds = Bounds {
-                orders_before: 2,
+                orders_before: 1,
                 losses: 2,
                 rebuilds: 2,
                 ends: &[Confirmed],
-                ..bounds(3, &[to(0, 2, 0)])
+                ..bounds(2, &[to(0, 2, 0)])
             };
             walk(Accept::new(bounds, rules), until, threads)
         },
@@ -235,9 +234,28 @@ pub const CONFIGURATIONS: &[Configuration] = &[
     },
     Configuration {
         name: "accept-loss-large",
-        about: "one unit, two keys, a retry: a loss of Redis at any moment",
+        about: "two units, a live order, a key and its retry: a loss of Redis at any moment",
         size: Size::Large,
-        run: |rules, until, threads| walk(Accept::new(loss(1, TWINS), rules), until, threads),
+        run: |rules, until, threads| {
+            let bounds = Bounds {
+                orders_before: 1,
+                ..loss(2, &[to(0, 1, 0), to(1, 1, 0)])
+            };
+            walk(Accept::new(bounds, rules), until, threads)
+        },
+    },
+    Configuration {
+        name: "syncs-large",
+        about: "two orders and a request: two syncs under way at once",
+        size: Size::Large,
+        run: |rules, until, threads| {
+            let bounds = Bounds {
+                orders_before: 2,
+                syncs: 2,
+                ..bounds(4, &[to(0, 2, 0)])
+            };
+            walk(Accept::new(bounds, rules), until, threads)
+        },
     },
     Configuration {
         name: "locks-large",

@@ -4,17 +4,21 @@
 //! scripts of the gate and with the code on PostgreSQL.
 #![warn(missing_docs)]
 
+#[cfg(feature = "walk")]
 pub mod accept;
+#[cfg(feature = "walk")]
 pub mod check;
+#[cfg(feature = "walk")]
 pub mod configurations;
+#[cfg(feature = "walk")]
 pub mod locks;
 mod mutation;
 pub mod protocol;
+#[cfg(feature = "walk")]
 pub mod relay;
+#[cfg(feature = "walk")]
 pub mod settle;
 
-pub use crate::{
-    configurations::{CONFIGURATIONS, Configuration},
-    mutation::Mutation,
-    protocol::Rules,
-};
+#[cfg(feature = "walk")]
+pub use crate::configurations::{CONFIGURATIONS, Configuration};
+pub use crate::{mutation::Mutation, protocol::Rules};

@@ -40,7 +40,7 @@ mutations! {
     RefusalWithoutLookUp in "accept-loss": "a refusal of the gate is answered without looking its key up (closed by P2)",
     FlagAnsweringAlone in "accept-twins": "a process remembers that a SKU was sold out and answers alone (closed by P2)",
     NoDeadlineInAccept in "accept-unknown": "the accept takes requests whose deadline has passed (closed by P1, P11)",
-    RedisDecides in "accept-loss": "what the gate has let through is accepted without looking at the stock (closed by P1)",
+    RedisDecides in "accept-twins": "what the gate has let through is accepted without looking at the stock (closed by P1)",
     NoPrimaryKey in "accept-twins": "a key may be claimed twice (closed by P1)",
     RefusalStored in "accept-twins": "a refusal keeps its key (closed by P1 step 6)",
     ReplayIgnoresFingerprint in "accept-bodies": "another body under a used key is answered with the first order (closed by P11)",
