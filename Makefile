@@ -6,6 +6,8 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 
 STATE_DIR ?= .holdfast
 PROFILE ?= dev
+# Of `make model`: from ten million on the large configurations are walked too.
+STATES ?= 2000000
 # Of `make chaos`: how long, and which choices (a new seed when there is none).
 SECONDS := 600
 SEED :=
@@ -14,7 +16,7 @@ STATES := 10000000
 BIN := target/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))/holdfast
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test teeth up down bench chaos check sqlx
+.PHONY: help setup build demo test teeth up down bench chaos model check sqlx
 
 help: ## What there is
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | column -t -s "$$(printf '\t')" 2>/dev/null \
@@ -42,6 +44,9 @@ test: ## Every test, on real servers
 
 teeth: ## Plant each bug of tests/teeth, and see its test fail
 	@scripts/teeth.sh
+
+model: ## Every state of the protocol's model; at least STATES=2000000, and each broken rule found
+	cargo run --locked --quiet --package model --features walk -- --states $(STATES) --mutations
 
 check: ## Format, lints, crate edges, golden files, stale query cache
 	@scripts/check.sh

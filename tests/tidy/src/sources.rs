@@ -26,6 +26,10 @@ const LONG: &[(&str, &str)] = &[
         "what the suite of the stock service stands on, in one place",
     ),
     (
+        "tests/model/src/accept/steps.rs",
+        "what each step of the accept and the gate does, in the protocol's order",
+    ),
+    (
         "tests/src/world.rs",
         "starts and ends everything that a test stands on, in the order it happens",
     ),
