@@ -6,13 +6,12 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 
 STATE_DIR ?= .holdfast
 PROFILE ?= dev
-# Of `make model`: from ten million on the large configurations are walked too.
-STATES ?= 2000000
 # Of `make chaos`: how long, and which choices (a new seed when there is none).
 SECONDS := 600
 SEED :=
-# Of the model, which it ends with.
+# Of the model, which it ends with; `make model` alone walks the small configurations.
 STATES := 10000000
+WALK := cargo run --locked --quiet --package model --features walk --
 BIN := target/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))/holdfast
 
 .DEFAULT_GOAL := help
@@ -46,7 +45,7 @@ teeth: ## Plant each bug of tests/teeth, and see its test fail
 	@scripts/teeth.sh
 
 model: ## Every state of the protocol's model; at least STATES=2000000, and each broken rule found
-	cargo run --locked --quiet --package model --features walk -- --states $(STATES) --mutations
+	$(WALK) --mutations --states $(if $(filter command,$(firstword $(origin STATES))),$(STATES),2000000)
 
 check: ## Format, lints, crate edges, golden files, stale query cache
 	@scripts/check.sh
@@ -58,7 +57,7 @@ bench: ## Paired benchmarks; writes target/bench/*.json
 chaos: setup ## Faults, crashes and races under load for SECONDS=600, then the proof; SEED=N repeats a run
 	cargo build --locked --workspace --bins --features cli/failpoints
 	@target/debug/chaos --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
-	@if [ -x target/debug/model ]; then target/debug/model --states $(STATES); fi
+	$(WALK) --states $(STATES)
 
 sqlx: setup ## Write the cache of checked SQL (.sqlx) after a query or a migration changed
 	@scripts/sqlx.sh
