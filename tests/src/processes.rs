@@ -39,7 +39,7 @@ pub fn binary() -> PathBuf {
     let binary = here
         .ancestors()
         .nth(2)
-        .unwrap_or(Path::new("."))
+        .unwrap_or_else(|| Path::new("."))
         .join("holdfast");
     let version = Command::new(&binary).arg("--version").output();
     let said = version.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());

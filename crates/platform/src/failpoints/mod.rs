@@ -161,7 +161,6 @@ pub async fn reach(name: &'static str) -> Bite {
         Action::Err => return Bite::Err,
         Action::Hang => std::future::pending::<()>().await,
         Action::Delay(pause) => tokio::time::sleep(pause).await,
-        #[expect(clippy::panic, reason = "it was asked for")]
         Action::Panic => panic!("{MARKER} {name}"),
     }
     Bite::Pass
