@@ -31,6 +31,9 @@ const AGAIN: Duration = Duration::from_secs(2);
 /// Slices that are looked at again in one step.
 const AGAIN_AT_ONCE: usize = 4;
 
+/// No id is greater.
+const LAST: Uuid = Uuid::max();
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
     Orders,
@@ -137,8 +140,8 @@ impl Walk {
 
     async fn step_orders(&mut self, auditor: &Auditor) -> Result<(), StockError> {
         let after = self.old;
-        let slice = auditor.orders_after(after, Uuid::max(), ORDERS).await?;
-        self.note(after, slice.last.unwrap_or(Uuid::max()), &slice.findings);
+        let slice = auditor.orders_after(after, LAST, ORDERS).await?;
+        self.note(after, slice.last.unwrap_or(LAST), &slice.findings);
         self.old = slice.last.unwrap_or_else(|| {
             self.next = Next::Keys;
             Uuid::nil()

@@ -139,6 +139,10 @@ async fn drift_of_a_gate_is_seen_and_is_gone_when_it_was_repaired() {
 }
 
 #[tokio::test]
+#[expect(
+    clippy::too_many_lines,
+    reason = "a table of damages and where each must show"
+)]
 async fn whatever_is_wrong_with_an_order_a_key_or_a_buyer_is_seen_by_the_walk() {
     let world = a_sale().await;
     let mut damaged = Vec::new();
