@@ -10,9 +10,16 @@
 //!    snapshot, drops those with a payment in flight.
 //! 4. The rest ends: stock, history, events. Commit. *Dies before:* the locks go, nothing expired.
 //! 5. `sync`. *Dies before:* the due sweep releases the holds within 32 s.
+//!
+//! An order that can't be ended, because its SKU's stock holds less than it says, takes no place of
+//! others: a batch that fails is made smaller until the one that fails is alone, which is passed
+//! over, alarmed about, and tried again by the next tick.
 
 use std::{
-    sync::{Mutex, PoisonError},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -35,6 +42,9 @@ use crate::{
 /// Orders that one transaction looks at.
 pub const BATCH: i64 = 500;
 
+/// How much smaller a batch becomes that fails, and how much larger one that succeeds.
+const SMALLER: i64 = 4;
+
 /// How expiry behaves.
 #[derive(Debug)]
 pub struct ExpireOrders {
@@ -43,6 +53,8 @@ pub struct ExpireOrders {
     required: Vec<&'static str>,
     payment_grace: Duration,
     clocks: Mutex<ClockCheck>,
+    /// Orders that the last pass could not end.
+    stuck: AtomicUsize,
 }
 
 /// What a tick did.
@@ -79,6 +91,7 @@ impl ExpireOrders {
             required,
             payment_grace: PAYMENT_GRACE,
             clocks: Mutex::default(),
+            stuck: AtomicUsize::new(0),
         }
     }
 
@@ -92,12 +105,28 @@ impl ExpireOrders {
     /// Expires all that is due.
     ///
     /// # Errors
-    /// PostgreSQL is away. What had expired before has.
+    /// PostgreSQL is away, or fails whatever it is asked. What had expired before has.
     pub async fn expire_due_orders(&self) -> Result<Expired, StockError> {
-        let mut all = Vec::new();
-        let mut from = Cursor::START;
+        let (mut all, mut stuck) = (Vec::new(), 0);
+        let (mut from, mut size) = (Cursor::START, BATCH);
         loop {
-            match self.batch(from).await? {
+            let batch = match self.batch(from, size).await {
+                Err(error) if !error.is_transient() && size > 1 => {
+                    size = (size / SMALLER).max(1);
+                    continue;
+                }
+                Err(error) if !error.is_transient() => {
+                    let Some(next) = self.first_due(from).await? else {
+                        return Err(error);
+                    };
+                    self.note_stuck(next.order_id, &error);
+                    stuck += 1;
+                    from = next;
+                    continue;
+                }
+                outcome => outcome?,
+            };
+            match batch {
                 Batch::Elsewhere => return Ok(Expired::Elsewhere),
                 Batch::Paused => return Ok(Expired::Paused),
                 Batch::Held(by) => return Ok(Expired::Held(by)),
@@ -105,12 +134,37 @@ impl ExpireOrders {
                 Batch::Orders { expired, next } => {
                     self.finish(&expired).await;
                     all.extend(expired);
+                    size = size.saturating_mul(SMALLER).min(BATCH);
                     match next {
                         Some(next) => from = next,
-                        None => return Ok(Expired::Orders(all)),
+                        None => break,
                     }
                 }
             }
+        }
+        self.stuck.store(stuck, Ordering::Relaxed);
+        metrics::gauge!("orders_that_cannot_expire")
+            .set(f64::from(u32::try_from(stuck).unwrap_or(u32::MAX)));
+        Ok(Expired::Orders(all))
+    }
+
+    /// The first overdue order after the cursor, to be passed over.
+    async fn first_due(&self, after: Cursor) -> Result<Option<Cursor>, StockError> {
+        let mut tx = self.stock.store.begin().await?;
+        let due = expiry::lock_due(&mut tx, after, 1).await?;
+        tx.rollback().await?;
+        Ok(due.first().copied())
+    }
+
+    /// Says it when it is new: each tick tries again.
+    fn note_stuck(&self, order: OrderId, error: &StockError) {
+        metrics::counter!("alarms_total", "kind" => "order-cannot-expire").increment(1);
+        if self.stuck.load(Ordering::Relaxed) == 0 {
+            tracing::error!(
+                order.id = %order,
+                error = error as &dyn std::error::Error,
+                "an overdue order can't be ended; it is passed over and tried again"
+            );
         }
     }
 
@@ -128,7 +182,7 @@ impl ExpireOrders {
         }
     }
 
-    async fn batch(&self, from: Cursor) -> Result<Batch, StockError> {
+    async fn batch(&self, from: Cursor, size: i64) -> Result<Batch, StockError> {
         let mut tx = self.stock.store.begin().await?;
         if !expiry::try_lock(&mut tx).await? {
             tx.rollback().await?;
@@ -174,9 +228,17 @@ impl ExpireOrders {
                 return Ok(Batch::Resumed);
             }
         }
-        let (expired, next) = self.expire_batch(&mut tx, from).await?;
-        tx.commit().await?;
-        Ok(Batch::Orders { expired, next })
+        match self.expire_batch(&mut tx, from, size).await {
+            Ok((expired, next)) => {
+                tx.commit().await?;
+                Ok(Batch::Orders { expired, next })
+            }
+            Err(error) => {
+                // Dropped, it would hold the expiry lock until its connection is used again.
+                tx.rollback().await?;
+                Err(error)
+            }
+        }
     }
 
     /// Steps 3 and 4; the orders that expired, and where the next batch begins.
@@ -184,9 +246,10 @@ impl ExpireOrders {
         &self,
         tx: &mut Tx,
         from: Cursor,
+        size: i64,
     ) -> Result<(Vec<OrderId>, Option<Cursor>), StockError> {
-        let due = expiry::lock_due(tx, from, BATCH).await?;
-        let full = i64::try_from(due.len()).is_ok_and(|count| count == BATCH);
+        let due = expiry::lock_due(tx, from, size).await?;
+        let full = i64::try_from(due.len()).is_ok_and(|count| count == size);
         let next = due.last().copied().filter(|_| full);
         let locked: Vec<OrderId> = due.iter().map(|cursor| cursor.order_id).collect();
         let free = expiry::without_payment(tx, &locked, self.payment_grace.as_secs_f64()).await?;

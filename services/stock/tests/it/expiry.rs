@@ -266,3 +266,75 @@ async fn a_consumer_that_never_ran_pauses_expiry() {
         matches!(upstream.expire_due_orders().await.unwrap(), Expired::Orders(gone) if gone.len() == 1)
     );
 }
+
+/// Rows that always fail, here because their SKU's stock holds less than they say, take no place of
+/// others, and are left for people.
+#[tokio::test]
+async fn orders_that_can_never_expire_do_not_hold_up_those_behind_them() {
+    let world = World::with_gate().await;
+    world.sku("B", 1_000, None).await;
+    for _ in 0..20 {
+        world.place("c", &[("B", 1)], -100.0).await;
+    }
+    world
+        .execute("update stock set held = 0 where sku = 'B'")
+        .await;
+    let mut behind = Vec::new();
+    for _ in 0..30 {
+        behind.push(world.place("c", &[("A", 1)], -1.0).await.order);
+    }
+    for _ in 0..2 {
+        world.all_is_well().await;
+        let _ = world.expiry().expire_due_orders().await;
+    }
+    for order in behind {
+        assert_eq!(world.status(order).await, "EXPIRED");
+    }
+    assert_eq!(world.stock_of("A").await, (100, 0, 0));
+    // Each is still there to be looked at, and expires once its stock is right.
+    let stuck = "orders where status = 'RESERVED'";
+    assert_eq!(world.count(stuck).await, 20);
+    world
+        .execute("update stock set held = 20 where sku = 'B'")
+        .await;
+    world.expire().await;
+    assert_eq!(world.count(stuck).await, 0);
+    world.assert_invariants().await;
+}
+
+/// Whatever states its payments are in, an overdue order ends: no state is one that no sweep selects.
+#[tokio::test]
+async fn an_overdue_order_ends_whatever_its_payments_say() {
+    let world = World::with_gate().await;
+    let states = [
+        ("PENDING", 0, "now()"),
+        ("COMPLETED", 1_000, "null"),
+        ("COMPLETED", 999, "null"),
+        ("FAILED", 0, "null"),
+        ("VOIDED", 0, "null"),
+    ];
+    let mut pairs = vec![world.place("c", &[("A", 1)], -1.0).await.order];
+    for (first, (state, captured, next)) in states.iter().enumerate() {
+        for (second, (also, more, then)) in states.iter().enumerate() {
+            let order = world.place("c", &[("A", 1)], -1.0).await.order;
+            world
+                .execute(&format!(
+                    "insert into payments (id, order_id, state, amount_minor, currency, method,
+                                           captured_minor, next_attempt_at)
+                     values ('p-{first}-{second}-1', '{order}', '{state}', 1000, 'KRW', 'card', {captured}, {next}),
+                            ('p-{first}-{second}-2', '{order}', '{also}', 1000, 'KRW', 'card', {more}, {then})"
+                ))
+                .await;
+            pairs.push(order);
+        }
+    }
+    world.all_is_well().await;
+    let expiry = world
+        .expiry()
+        .with_payment_grace(Duration::from_millis(500));
+    expiry.expire_due_orders().await.unwrap();
+    for order in pairs {
+        assert_eq!(world.status(order).await, "EXPIRED");
+    }
+    assert_eq!(world.stock_of("A").await, (100, 0, 0));
+}
