@@ -221,7 +221,7 @@ async fn a_commit_whose_answer_is_lost_is_run_again_and_has_one_effect() {
             .produce(&producer, n % 3, &format!("e{n}"), b"{}")
             .await;
     }
-    let swallowed = proxy::SwallowCommits::start(&world.options.url, 4).await;
+    let swallowed = proxy::SwallowCommits::start(&world.options.url, proxy::Lose::First(4)).await;
     let mut options = world.options.clone();
     options.url = swallowed.url.clone();
     let store = store::Store::connect(&options).unwrap();
@@ -248,6 +248,35 @@ async fn a_commit_whose_answer_is_lost_is_run_again_and_has_one_effect() {
         60,
         "after_commit came for all"
     );
+    world.end().await;
+}
+
+/// A hundred answers to COMMIT and a hundred COMMITs are lost, by turns.
+#[tokio::test]
+async fn of_two_hundred_commits_that_are_lost_either_way_each_event_has_one_effect() {
+    let world = World::new().await;
+    let producer = Producer::new(&world.brokers).unwrap();
+    let lossy =
+        proxy::SwallowCommits::start(&world.options.url, proxy::Lose::EachSecond(200)).await;
+    let mut options = world.options.clone();
+    options.url = lossy.url.clone();
+    let store = store::Store::connect(&options).unwrap();
+    let running = world.consume_with(Recorder::default(), store, |_| {});
+    let mut sent = 0_i64;
+    while lossy.lost() < 200 {
+        // Few at a time, so that most commits are those of one or two events.
+        for n in 0..3 {
+            let id = format!("e{sent}");
+            world.produce(&producer, n, &id, b"{}").await;
+            sent += 1;
+        }
+        assert!(sent < 3_000, "only {} commits were lost", lossy.lost());
+    }
+    wait_for("all offsets are stored", async || world.lag().await == 0).await;
+    running.stop().await;
+    assert_eq!(lossy.lost(), 200);
+    assert_eq!((world.effects(), world.distinct_effects()), (sent, sent));
+    assert_eq!(world.dead_letters(), 0);
     world.end().await;
 }
 

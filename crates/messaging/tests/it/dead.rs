@@ -5,6 +5,11 @@ use std::collections::HashMap;
 
 use contracts::{ConsumerName, Topic};
 use messaging::admin::{Producer, RawRecord};
+use rdkafka::{
+    ClientConfig,
+    admin::{AdminClient, AdminOptions},
+    client::DefaultClientContext,
+};
 
 use crate::world::{Recorder, World, drain, headers, wait_for};
 
@@ -198,5 +203,47 @@ async fn a_poison_record_that_comes_again_is_one_dead_letter() {
     wait_for("all offsets are stored", async || world.lag().await == 0).await;
     running.stop().await;
     assert_eq!((world.dead_letters(), world.effects()), (1, 0));
+    world.end().await;
+}
+
+/// The table is the truth: without the topic of the copies nothing waits, and nothing is lost.
+#[tokio::test]
+async fn while_the_dead_letter_topic_is_missing_poison_is_kept_and_its_copy_comes_later() {
+    let world = World::new().await;
+    let topic = world.names.dlq(ConsumerName::Stock);
+    let client: AdminClient<DefaultClientContext> = ClientConfig::new()
+        .set("bootstrap.servers", &world.brokers)
+        .create()
+        .unwrap();
+    client
+        .delete_topics(&[&topic], &AdminOptions::new())
+        .await
+        .unwrap();
+    let producer = Producer::new(&world.brokers).unwrap();
+    world.produce(&producer, 1, "poison", b"not json").await;
+    for n in 0..100 {
+        world
+            .produce(&producer, 1, &format!("good{n}"), b"{}")
+            .await;
+    }
+    let running = world.consume(Recorder::default());
+    wait_for("all offsets are stored", async || world.lag().await == 0).await;
+    running.stop().await;
+    assert_eq!((world.effects(), world.dead_letters()), (100, 1));
+    let mut relay = world.lead().await;
+    wait_for("the relay to have tried", async || {
+        relay.step().await.unwrap();
+        world.number("select count(*) from outbox") == 101
+    })
+    .await;
+    assert_eq!(world.number("select count(*) from parked_events"), 0);
+    relay.stand_down().await;
+    world.make_topics_again().await;
+    let mut relay = world.lead().await;
+    drain(&world, &mut relay).await;
+    relay.stand_down().await;
+    let copies = world.dump(&topic).await;
+    assert_eq!(copies.len(), 1);
+    assert_eq!(copies[0].payload.as_deref(), Some(b"not json".as_slice()));
     world.end().await;
 }

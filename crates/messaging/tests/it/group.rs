@@ -8,7 +8,12 @@ use std::{
 use contracts::{ConsumerName, TopicNames};
 use messaging::{ConsumerConfig, admin, admin::Producer};
 use platform::{Ops, Shutdown};
-use rdkafka::mocking::MockCluster;
+use rdkafka::{
+    ClientConfig,
+    admin::{AdminClient, AdminOptions, NewPartitions},
+    client::DefaultClientContext,
+    mocking::MockCluster,
+};
 
 use crate::world::{Recorder, World, wait_for};
 
@@ -72,7 +77,12 @@ async fn members_that_come_and_go_lose_nothing_and_committed_offsets_never_fall(
 async fn a_consumer_that_started_before_its_topic_reads_it_once_it_is_there() {
     let world = World::without_topics().await;
     let running = world.consume(Recorder::default());
-    tokio::time::sleep(Duration::from_secs(3)).await;
+    // It has looked after itself twice meanwhile, and found nothing to read: no member, no life sign.
+    for _ in 0..2 {
+        running.ops.set("consumer.stock", false, "not looked yet");
+        wait_for("the consumer to look", async || running.ops.is_ready()).await;
+    }
+    assert_eq!(world.number("select count(*) from heartbeats"), 0);
     world.make_topics().await;
     let made = Instant::now();
     let producer = Producer::new(&world.brokers).unwrap();
@@ -84,6 +94,81 @@ async fn a_consumer_that_started_before_its_topic_reads_it_once_it_is_there() {
         made.elapsed()
     );
     running.stop().await;
+    world.end().await;
+}
+
+/// Partitions that are added while it runs are read from their start: `latest` would skip what was
+/// written before they were seen.
+#[tokio::test]
+async fn partitions_that_are_added_are_read_from_their_start() {
+    let world = World::new().await;
+    let producer = Producer::new(&world.brokers).unwrap();
+    let running = world.consume(Recorder::default());
+    for n in 0..30 {
+        world
+            .produce(&producer, n % 3, &format!("old{n}"), b"{}")
+            .await;
+    }
+    wait_for("the effects", async || world.effects() == 30).await;
+    let client: AdminClient<DefaultClientContext> = ClientConfig::new()
+        .set("bootstrap.servers", &world.brokers)
+        .create()
+        .unwrap();
+    let topic = world.names.topic(ConsumerName::Stock.topic());
+    let more = [NewPartitions::new(&topic, 6)];
+    let made = client
+        .create_partitions(&more, &AdminOptions::new())
+        .await
+        .unwrap();
+    assert!(made.iter().all(Result::is_ok), "{made:?}");
+    // A client that asks now knows of all six.
+    let producer = Producer::new(&world.brokers).unwrap();
+    for n in 0..60 {
+        world
+            .produce(&producer, n % 6, &format!("new{n}"), b"{}")
+            .await;
+    }
+    wait_for("all are handled", async || world.effects() == 90).await;
+    wait_for("all offsets are stored", async || world.lag().await == 0).await;
+    running.stop().await;
+    assert_eq!((world.effects(), world.distinct_effects()), (90, 90));
+    assert_eq!(world.dead_letters(), 0);
+    world.end().await;
+}
+
+/// Later events are handled while one fails; its offset was never passed, so a crash loses nothing.
+#[tokio::test]
+async fn what_failed_before_a_crash_is_handled_after_it_and_what_was_done_is_not_done_again() {
+    let world = World::new().await;
+    let producer = Producer::new(&world.brokers).unwrap();
+    let (_, failing) = world
+        .produce(&producer, 0, "fails", br#"{"wish":"unclassified"}"#)
+        .await;
+    for n in 0..50 {
+        world
+            .produce(&producer, 0, &format!("after{n}"), b"{}")
+            .await;
+    }
+    let patient = |config: &mut ConsumerConfig| {
+        config.unclassified.over = Duration::from_secs(600);
+    };
+    let first = world.consume_with(Recorder::default(), world.store.clone(), patient);
+    wait_for("those behind it", async || world.effects() == 50).await;
+    first.crash();
+    let committed = admin::lag(&world.brokers, &world.names, ConsumerName::Stock)
+        .await
+        .unwrap();
+    let behind = committed.iter().find(|lag| lag.partition == 0).unwrap();
+    assert!(behind.committed.unwrap_or(0) <= failing, "{behind:?}");
+    let healed = Recorder::default();
+    healed
+        .healed
+        .store(true, std::sync::atomic::Ordering::Relaxed);
+    let second = world.consume(healed);
+    wait_for("all offsets are stored", async || world.lag().await == 0).await;
+    second.stop().await;
+    assert_eq!((world.effects(), world.distinct_effects()), (51, 51));
+    assert_eq!(world.dead_letters(), 0);
     world.end().await;
 }
 

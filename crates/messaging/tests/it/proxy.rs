@@ -31,24 +31,58 @@ async fn listen(url: &str) -> (TcpListener, String, String) {
     (listener, target, own)
 }
 
-/// Forwards everything; after forwarding a COMMIT, cuts the connection without its answer, the
-/// first so many times.
+/// Which COMMITs are lost, and how.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Lose {
+    /// The answers to the first so many.
+    First(usize),
+    /// Of each two one, so many in all: by turns the answer and the COMMIT itself.
+    EachSecond(usize),
+}
+
+/// Forwards everything; of some COMMITs it loses the answer, or the COMMIT, with the connection.
 pub(crate) struct SwallowCommits {
     pub(crate) url: String,
     lost: Arc<AtomicUsize>,
 }
 
+/// What becomes of a COMMIT.
+enum Fate {
+    Answered,
+    Unanswered,
+    Dropped,
+}
+
+impl Lose {
+    fn fate(self, seen: &AtomicUsize, lost: &AtomicUsize) -> Fate {
+        let number = seen.fetch_add(1, Ordering::Relaxed);
+        let (chosen, times) = match self {
+            Self::First(times) => (true, times),
+            Self::EachSecond(times) => (number.is_multiple_of(2), times),
+        };
+        let before = lost.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| {
+            (chosen && n < times).then_some(n + 1)
+        });
+        match (self, before) {
+            (_, Err(_)) => Fate::Answered,
+            (Self::EachSecond(_), Ok(before)) if !before.is_multiple_of(2) => Fate::Dropped,
+            (_, Ok(_)) => Fate::Unanswered,
+        }
+    }
+}
+
 impl SwallowCommits {
-    pub(crate) async fn start(url: &str, times: usize) -> Self {
+    pub(crate) async fn start(url: &str, lose: Lose) -> Self {
         let (listener, target, url) = listen(url).await;
         let lost = Arc::new(AtomicUsize::new(0));
-        let counter = lost.clone();
+        let counters = Arc::new((AtomicUsize::new(0), lost.clone()));
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                let (target, counter) = (target.clone(), counter.clone());
+                let (target, counters) = (target.clone(), counters.clone());
                 tokio::spawn(async move {
                     let server = TcpStream::connect(target).await.unwrap();
-                    swallow(client, server, &counter, times).await;
+                    let (seen, lost) = counters.as_ref();
+                    swallow(client, server, || lose.fate(seen, lost)).await;
                 });
             }
         });
@@ -60,7 +94,7 @@ impl SwallowCommits {
     }
 }
 
-async fn swallow(mut client: TcpStream, mut server: TcpStream, lost: &AtomicUsize, times: usize) {
+async fn swallow(mut client: TcpStream, mut server: TcpStream, fate: impl Fn() -> Fate) {
     let (mut from_client, mut from_server) = (vec![0; 65536], vec![0; 65536]);
     loop {
         tokio::select! {
@@ -68,10 +102,11 @@ async fn swallow(mut client: TcpStream, mut server: TcpStream, lost: &AtomicUsiz
                 let Ok(read @ 1..) = read else { return };
                 let data = &from_client[..read];
                 let commits = data.windows(7).any(|window| window == b"COMMIT\0");
-                if server.write_all(data).await.is_err() {
+                let fate = if commits { fate() } else { Fate::Answered };
+                if matches!(fate, Fate::Dropped) || server.write_all(data).await.is_err() {
                     return;
                 }
-                if commits && lost.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < times).then_some(n + 1)).is_ok() {
+                if matches!(fate, Fate::Unanswered) {
                     // the server's answer comes, so the transaction is committed; nobody hears it
                     let _ = server.read(&mut from_server).await;
                     return;

@@ -344,3 +344,25 @@ async fn a_topic_that_takes_smaller_batches_than_are_made_gets_every_record_in_o
     assert_in_order(&records);
     world.end().await;
 }
+
+/// A relay that takes fifty rows every few seconds trails by hours. 20,000 rows here.
+#[tokio::test]
+async fn a_backlog_is_drained_in_seconds_and_nothing_of_it_is_lost() {
+    let world = World::new().await;
+    world.sql(
+        "insert into outbox (event_id, topic, key, type, source, aggregate_version, data)
+         select gen_random_uuid(), 'payments.v1', 'k' || n % 97, 'PAYMENT_FAILED',
+                '/holdfast/payment', n, '{\"n\":' || n || '}'
+         from generate_series(1, 20000) n",
+    );
+    let mut relay = world.lead().await;
+    let begun = std::time::Instant::now();
+    drain(&world, &mut relay).await;
+    let took = begun.elapsed();
+    assert!(took < Duration::from_secs(60), "{took:?}");
+    relay.stand_down().await;
+    let records = world.published().await;
+    assert_eq!(ids(&records).len(), 20_000);
+    assert_in_order(&records);
+    world.end().await;
+}

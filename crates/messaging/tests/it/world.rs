@@ -108,6 +108,19 @@ impl World {
         }
     }
 
+    /// Those that were deleted; the others are there.
+    pub(crate) async fn make_topics_again(&self) {
+        wait_for("the broker to have let go of the topic", async || {
+            let reports = admin::ensure_topics(&self.brokers, &self.names, 3, 1)
+                .await
+                .unwrap();
+            let created =
+                |report: &&admin::TopicReport| report.outcome == admin::TopicOutcome::Created;
+            reports.iter().any(|report| created(&report))
+        })
+        .await;
+    }
+
     pub(crate) async fn end(self) {
         self.store.close().await;
         psql(
@@ -301,6 +314,11 @@ pub(crate) struct Running {
 }
 
 impl Running {
+    /// Ends at once, as a crash would: nothing is stored, nobody leaves the group.
+    pub(crate) fn crash(self) {
+        self.task.abort();
+    }
+
     pub(crate) async fn stop(self) {
         self.shutdown.begin();
         self.task.await.unwrap().unwrap();
