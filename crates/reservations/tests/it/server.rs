@@ -24,6 +24,31 @@ impl PrivateServer {
     }
 
     pub(crate) async fn start_at(port: u16) -> Self {
+        Self::start_with(port, &[]).await
+    }
+
+    /// One node that has all slots of a cluster.
+    pub(crate) async fn start_cluster() -> Self {
+        let server = Self::start_with(free_port(), &["--cluster-enabled", "yes"]).await;
+        let mut raw = crate::support::raw(&server.url()).await;
+        let _: redis::Value = redis::cmd("CLUSTER")
+            .arg(&["ADDSLOTSRANGE", "0", "16383"])
+            .query_async(&mut raw)
+            .await
+            .expect("a server that knows clusters, 7.0 or later");
+        wait_for("all slots to be served", async || {
+            let info: String = redis::cmd("CLUSTER")
+                .arg("INFO")
+                .query_async(&mut raw)
+                .await
+                .expect("cluster info");
+            info.contains("cluster_state:ok")
+        })
+        .await;
+        server
+    }
+
+    async fn start_with(port: u16, more: &[&str]) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let child = Command::new("redis-server")
             .args([
@@ -36,6 +61,7 @@ impl PrivateServer {
             ])
             .args(["--appendonly", "no", "--dir"])
             .arg(folder.path())
+            .args(more)
             .stdout(Stdio::null())
             .spawn()
             .expect("redis-server must be on PATH");
