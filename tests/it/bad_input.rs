@@ -176,6 +176,23 @@ fn cases() -> Vec<Case> {
             Some("lines"),
         ),
         (
+            "a mixed pair",
+            with(
+                "lines",
+                r#"[{"sku":"BAD","quantity":3},{"sku":"BAD","quantity":-2}]"#,
+            ),
+            422,
+            "invalid",
+            Some("quantity"),
+        ),
+        (
+            "a status from outside",
+            with("status", "\"CONFIRMED\""),
+            422,
+            "invalid",
+            Some("status"),
+        ),
+        (
             "an unknown sku",
             with("lines", r#"[{"sku":"NOWHERE","quantity":1}]"#),
             422,

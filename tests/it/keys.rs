@@ -23,6 +23,10 @@ async fn one_key_a_hundred_times_at_once_over_two_replicas_is_one_order() {
             tests::wait_for("a definite answer", || async {
                 let answer = shop.place("the-key", &body).await;
                 let waits = answer.status == 409 && answer.json()["code"] == "request-in-flight";
+                assert!(
+                    !waits || answer.headers.contains_key("retry-after"),
+                    "who is told to wait is told how long"
+                );
                 (!waits).then_some(answer)
             })
             .await

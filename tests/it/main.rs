@@ -2,6 +2,7 @@
 //! alone or beside the others. A test that can't have its servers fails.
 
 mod bad_input;
+mod cases;
 mod commits;
 mod compose;
 mod damage;

@@ -12,7 +12,7 @@ async fn rush(world: &World, sku: &str, count: usize) -> Vec<StatusCode> {
         let shop = shops[number % shops.len()].clone();
         let body = api::order(&format!("c-{number}"), &[(sku, 1)]);
         let key = format!("rush-{sku}-{number}");
-        async move { shop.place(&key, &body).await.status }
+        async move { shop.decide(&key, &body).await.status }
     });
     join_all(orders).await
 }
@@ -79,7 +79,7 @@ async fn opposite_pairs_of_the_last_units_have_one_winner_and_the_loser_holds_no
             };
             let body = api::order(&format!("c-{number}"), &lines);
             let key = format!("pair-{round}-{number}");
-            async move { shop.place(&key, &body).await.status }
+            async move { shop.decide(&key, &body).await.status }
         });
         let statuses = join_all(orders).await;
         assert_eq!(
@@ -93,6 +93,9 @@ async fn opposite_pairs_of_the_last_units_have_one_winner_and_the_loser_holds_no
         }
     }
     world.settled().await;
+    // The losers left neither an order nor a request to pay.
+    assert_eq!(world.count("select count(*) from orders").await, 10);
+    assert_eq!(world.count("select count(*) from payments").await, 10);
     world.end().await;
 }
 
@@ -106,13 +109,18 @@ async fn an_order_that_lacks_one_of_its_lines_takes_none() {
         let shop = shop.clone();
         async move {
             let body = api::order(&format!("c-{number}"), &[("FULL", 2), ("EMPTY", 1)]);
-            shop.place(&format!("part-{number}"), &body).await.status
+            shop.decide(&format!("part-{number}"), &body).await.status
         }
     });
     let statuses = join_all(orders).await;
     assert_eq!(count(&statuses, 410), 50, "{statuses:?}");
     assert_eq!(world.operator().get("/v1/skus/FULL").await["available"], 5);
     assert_eq!(world.count("select count(*) from orders").await, 0);
+    assert_eq!(
+        world.count("select count(*) from outbox").await,
+        0,
+        "no event"
+    );
     world.consistent().await;
     world.end().await;
 }
@@ -148,7 +156,7 @@ async fn one_customer_never_has_more_than_the_limit() {
         let shop = shops[number % 2].clone();
         async move {
             let body = api::order("eager", &[("LIMITED", 1)]);
-            shop.place(&format!("eager-{number}"), &body).await.status
+            shop.decide(&format!("eager-{number}"), &body).await.status
         }
     });
     let statuses = join_all(orders).await;

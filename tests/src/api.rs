@@ -8,6 +8,8 @@ use http::Method;
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
+use crate::wait_for;
+
 /// One caller of one order service; connections are reused, one request each at a time.
 #[derive(Clone)]
 pub struct Api {
@@ -75,6 +77,37 @@ impl Api {
         .await
     }
 
+    /// The same request, again while the answer is 503, which took nothing or says itself that the
+    /// same request may be sent again: for tests that are about what is decided, on machines that
+    /// have too much to do.
+    pub async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        key: Option<&str>,
+        body: Option<&Value>,
+    ) -> Answer {
+        wait_for(&format!("{path} to be possible"), || async {
+            let answer = self.send(method.clone(), path, key, body).await;
+            (answer.status != 503).then_some(answer)
+        })
+        .await
+    }
+
+    /// `POST /v1/orders` with the same key until it is decided: not without an answer, neither 503
+    /// nor in flight.
+    pub async fn decide(&self, key: &str, body: &Value) -> Answer {
+        wait_for("a definite answer", || async {
+            let bytes = Some(Bytes::from(body.to_string()));
+            let sent = self.try_send(Method::POST, "/v1/orders", Some(key), bytes);
+            let answer = sent.await.ok()?;
+            let waits = answer.status == 503
+                || answer.status == 409 && answer.json()["code"] == "request-in-flight";
+            (!waits).then_some(answer)
+        })
+        .await
+    }
+
     /// `POST /v1/orders`.
     pub async fn place(&self, key: &str, body: &Value) -> Answer {
         self.send(Method::POST, "/v1/orders", Some(key), Some(body))
@@ -86,7 +119,7 @@ impl Api {
     /// # Panics
     /// The answer is not 200.
     pub async fn get(&self, path: &str) -> Value {
-        let answer = self.send(Method::GET, path, None, None).await;
+        let answer = self.ask(Method::GET, path, None, None).await;
         assert_eq!(
             answer.status,
             200,
@@ -116,12 +149,7 @@ impl Api {
             }
         }
         let path = format!("/v1/skus/{sku}");
-        // 503 says that it may be repeated: a busy machine, or a server that is not warm yet.
-        let answer = crate::wait_for(&path, || async {
-            let answer = self.send(Method::PUT, &path, None, Some(&body)).await;
-            (answer.status != 503).then_some(answer)
-        })
-        .await;
+        let answer = self.ask(Method::PUT, &path, None, Some(&body)).await;
         let text = String::from_utf8_lossy(&answer.body).into_owned();
         assert!(
             matches!(answer.status.as_u16(), 200 | 201),

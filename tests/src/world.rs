@@ -98,6 +98,18 @@ impl Running {
         }
     }
 
+    /// Waits until it ends by itself; gives why.
+    ///
+    /// # Panics
+    /// It runs on, or panicked.
+    pub async fn ended(self) -> anyhow::Result<()> {
+        match tokio::time::timeout(Duration::from_secs(15), self.task).await {
+            Ok(Ok(ended)) => ended,
+            Ok(Err(error)) => panic!("{}: {error}", self.url),
+            Err(_) => panic!("{} runs on", self.url),
+        }
+    }
+
     /// Ends it at once, as a crash would: nothing is flushed.
     pub fn kill(self) {
         self.task.abort();
@@ -390,6 +402,11 @@ impl World {
 
     /// Starts one more order service.
     pub fn start_order(&mut self) {
+        self.start_order_with(&[]);
+    }
+
+    /// Starts one more order service that differs from the others in these flags.
+    pub fn start_order_with(&mut self, more: &[&str]) {
         #[derive(Parser)]
         struct Flags {
             #[command(flatten)]
@@ -400,8 +417,12 @@ impl World {
             None => self.database_url.clone(),
         };
         let mut flags = self.flags("order", &database_url);
-        flags.extend(["--api-key", SHOP_KEY, "--operator-key", OPERATOR_KEY].map(str::to_owned));
+        if !more.contains(&"--api-key") {
+            flags.extend(["--api-key", SHOP_KEY].map(str::to_owned));
+        }
+        flags.extend(["--operator-key", OPERATOR_KEY].map(str::to_owned));
         flags.extend(self.options.order_flags.clone());
+        flags.extend(more.iter().map(|flag| (*flag).to_owned()));
         let (listener, url) = bound();
         let mut config = Flags::parse_from(flags).config;
         config.listener = Some(listener);
