@@ -8,6 +8,8 @@
 #[cfg(test)]
 mod asyncapi;
 #[cfg(test)]
+mod cases;
+#[cfg(test)]
 mod crash_points;
 #[cfg(test)]
 mod documents;

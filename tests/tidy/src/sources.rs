@@ -135,6 +135,25 @@ fn drivers(path: &str, text: &str) -> Vec<String> {
         .collect()
 }
 
+/// Times are moments: no code asks in which zone the machine stands.
+fn zones(path: &str, text: &str) -> Vec<String> {
+    if !is_shipped(path) {
+        return Vec::new();
+    }
+    let code = take_apart(text).code;
+    ["chrono::Local", "Local::now", "NaiveDateTime"]
+        .into_iter()
+        .flat_map(|name| {
+            found(
+                text,
+                &code,
+                name,
+                "a time without a zone, or of one machine",
+            )
+        })
+        .collect()
+}
+
 fn allows(_: &str, text: &str) -> Vec<String> {
     let code = take_apart(text).code;
     [concat!("#[", "allow("), concat!("#![", "allow(")]
@@ -356,6 +375,13 @@ fn sources_of_services_name_no_driver() {
     let planted = "#[cfg(test)]\nmod tests { use sqlx::Row; }\nfn f() { redis::cmd(); }";
     assert_eq!(drivers("services/stock/src/lib.rs", planted).len(), 2);
     assert_eq!(drivers("services/stock/tests/it/main.rs", planted).len(), 0);
+}
+
+#[test]
+fn no_time_depends_on_the_zone_of_a_machine() {
+    tree::check(&rust(), zones);
+    let planted = "fn f() { chrono::Local::now(); let n: NaiveDateTime; }";
+    assert_eq!(zones("services/stock/src/lib.rs", planted).len(), 3);
 }
 
 #[test]
