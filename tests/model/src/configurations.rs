@@ -222,7 +222,7 @@ pub const CONFIGURATIONS: &[Configuration] = &[
     },
     Configuration {
         name: "locks",
-        about: "every choice of three of ten kinds of transactions, lock by lock",
+        about: "every choice of three of eleven kinds of transactions, lock by lock",
         size: Size::Small,
         run: |rules, until, threads| walk(Locks::new(3, rules), until, threads),
     },
@@ -259,7 +259,7 @@ pub const CONFIGURATIONS: &[Configuration] = &[
     },
     Configuration {
         name: "locks-large",
-        about: "every choice of four of ten kinds of transactions",
+        about: "every choice of four of eleven kinds of transactions",
         size: Size::Large,
         run: |rules, until, threads| walk(Locks::new(4, rules), until, threads),
     },

@@ -46,6 +46,8 @@ pub enum Kind {
     AcceptBoth,
     /// Accepts one key, a twin of the batch's first.
     AcceptTwin,
+    /// Accepts a key of another buyer, over both SKUs.
+    AcceptOther,
     /// Settles news of both orders.
     SettleBoth,
     /// Settles news of the second order, of another partition.
@@ -65,9 +67,10 @@ pub enum Kind {
 }
 
 impl Kind {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::AcceptBoth,
         Self::AcceptTwin,
+        Self::AcceptOther,
         Self::SettleBoth,
         Self::SettleOne,
         Self::CancelFirst,
@@ -86,6 +89,7 @@ impl Kind {
         let mut locks = match self {
             Self::AcceptBoth => alone(&[Key(0), Key(1), Buyer(0), Buyer(1), Stock(0), Stock(1)]),
             Self::AcceptTwin => alone(&[Key(0), Buyer(0), Stock(0), Stock(1)]),
+            Self::AcceptOther => alone(&[Key(2), Buyer(2), Stock(0), Stock(1)]),
             Self::SettleBoth => alone(&[
                 Inbox(0),
                 Inbox(1),
