@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use crate::{
     Conn, Store, Tx,
-    error::{Doing, Result},
+    error::{Bounded, Result},
     outbox,
     stock::{self, StockRow},
     text,
@@ -91,8 +91,8 @@ async fn find_on(conn: &mut Conn, request_id: HoldId) -> Result<Option<Adjustmen
         request_id.0,
     )
     .fetch_optional(conn)
-    .await
-    .doing("find an adjustment")?;
+    .answer("find an adjustment")
+    .await?;
     row.map(|row| {
         Ok(Adjustment {
             id: row.id,
@@ -162,8 +162,8 @@ pub(crate) async fn record(
         after.version,
     )
     .fetch_one(&mut **tx)
-    .await
-    .doing("insert an adjustment")?;
+    .answer("insert an adjustment")
+    .await?;
     let event = StockEvent::Adjusted(StockAdjusted {
         sku: new.sku.clone(),
         quantity: new.delta,

@@ -8,7 +8,7 @@ use domain::{Buyer, BuyerView};
 
 use crate::{
     Store, Tx,
-    error::{Doing, Result, StoreError, expect_rows},
+    error::{Bounded, Result, StoreError, expect_rows},
     text::{self, BuyerColumns},
 };
 
@@ -49,8 +49,8 @@ async fn insert_missing(tx: &mut Tx, keys: &BTreeSet<(Sku, Buyer)>) -> Result<()
         &columns.customers as &[&str],
     )
     .execute(&mut **tx)
+    .answer("insert buyers")
     .await
-    .doing("insert buyers")
     .map(|_| ())
 }
 
@@ -70,8 +70,8 @@ pub(crate) async fn lock_existing(tx: &mut Tx, keys: &BTreeSet<(Sku, Buyer)>) ->
         &columns.customers as &[&str],
     )
     .fetch_all(&mut **tx)
-    .await
-    .doing("lock buyers")?;
+    .answer("lock buyers")
+    .await?;
     rows.into_iter()
         .map(|row| {
             let buyer = text::buyer(&row.shop, &row.customer_id)?;
@@ -96,8 +96,8 @@ pub(crate) async fn write(tx: &mut Tx, units: &BuyerView) -> Result<()> {
         &values,
     )
     .execute(&mut **tx)
-    .await
-    .doing("write buyers' units")?;
+    .answer("write buyers' units")
+    .await?;
     expect_rows("write buyers' units", units.len(), done.rows_affected())
 }
 
@@ -123,8 +123,8 @@ pub async fn add(tx: &mut Tx, bought: &BuyerView) -> Result<()> {
         &values,
     )
     .execute(&mut **tx)
-    .await
-    .doing("add buyers' units")?;
+    .answer("add buyers' units")
+    .await?;
     expect_rows("add buyers' units", bought.len(), done.rows_affected())
 }
 
@@ -154,8 +154,8 @@ pub async fn page(
         limit,
     )
     .fetch_all(&mut *conn)
-    .await
-    .doing("page buyers")?;
+    .answer("page buyers")
+    .await?;
     rows.into_iter()
         .map(|row| Ok((text::buyer(&row.shop, &row.customer_id)?, row.units)))
         .collect()
@@ -179,8 +179,8 @@ pub async fn find(store: &Store, keys: &[(Sku, Buyer)]) -> Result<BuyerView> {
         &columns.customers as &[&str],
     )
     .fetch_all(&mut *conn)
-    .await
-    .doing("find buyers")?;
+    .answer("find buyers")
+    .await?;
     rows.into_iter()
         .map(|row| {
             let buyer = text::buyer(&row.shop, &row.customer_id)?;

@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use crate::{
     Conn, Tx,
-    error::{Doing, Result, StoreError, expect_rows},
+    error::{Bounded, Result, StoreError, expect_rows},
     outbox,
 };
 
@@ -107,8 +107,8 @@ async fn insert_one(tx: &mut Tx, letter: &NewDeadLetter) -> Result<Option<Uuid>>
         letter.dlq_topic,
     )
     .fetch_optional(&mut **tx)
+    .answer("set a record aside")
     .await
-    .doing("set a record aside")
 }
 
 /// `[[name, value], ...]`; a value is null, a text, or `{"hex": "..."}` when it is not a text that
@@ -235,8 +235,8 @@ pub async fn list(
         limit
     )
     .fetch_all(conn)
-    .await
-    .doing("list dead letters")?;
+    .answer("list dead letters")
+    .await?;
     rows.into_iter().map(DeadLetter::try_from).collect()
 }
 
@@ -247,8 +247,8 @@ pub async fn list(
 pub async fn get(conn: &mut Conn, id: Uuid) -> Result<Option<DeadLetter>> {
     let row = letters!("where d.id = $1", id)
         .fetch_optional(conn)
-        .await
-        .doing("read a dead letter")?;
+        .answer("read a dead letter")
+        .await?;
     row.map(DeadLetter::try_from).transpose()
 }
 
@@ -259,8 +259,8 @@ pub async fn get(conn: &mut Conn, id: Uuid) -> Result<Option<DeadLetter>> {
 pub async fn lock_open(tx: &mut Tx, id: Uuid) -> Result<Option<DeadLetter>> {
     let row = letters!("where d.id = $1 and d.state = 'OPEN' for no key update", id)
         .fetch_optional(&mut **tx)
-        .await
-        .doing("lock a dead letter")?;
+        .answer("lock a dead letter")
+        .await?;
     row.map(DeadLetter::try_from).transpose()
 }
 
@@ -274,7 +274,7 @@ pub async fn mark_redriven(tx: &mut Tx, id: Uuid) -> Result<()> {
         id
     )
     .execute(&mut **tx)
-    .await
-    .doing("mark a dead letter as redriven")?;
+    .answer("mark a dead letter as redriven")
+    .await?;
     expect_rows("mark a dead letter as redriven", 1, done.rows_affected())
 }

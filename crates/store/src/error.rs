@@ -1,7 +1,11 @@
 //! What can go wrong while talking to PostgreSQL, and what may be done about it. The one place
 //! where SQLSTATEs are known.
 
+use std::time::Duration;
+
 use sqlx::postgres::{PgDatabaseError, PgSeverity};
+
+use crate::pool::{ANSWER_WITHIN, SLOW_ANSWER_WITHIN};
 
 /// The result of everything in this crate.
 pub type Result<T> = std::result::Result<T, StoreError>;
@@ -12,6 +16,9 @@ pub enum StoreError {
     /// The URL is not one of PostgreSQL.
     #[error("the database URL can't be read")]
     Url(#[source] sqlx::Error),
+    /// The server is known to be away: nobody waits for it.
+    #[error("the database is away")]
+    Away,
     /// No connection: the server is away, refuses, or the pool is used up.
     #[error("no connection to the database")]
     Connect(#[source] sqlx::Error),
@@ -81,7 +88,10 @@ impl StoreError {
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
-            Self::Connect(_) | Self::CommitUnknown(_) | Self::CatalogueMoved { .. } => true,
+            Self::Away
+            | Self::Connect(_)
+            | Self::CommitUnknown(_)
+            | Self::CatalogueMoved { .. } => true,
             Self::Begin(source) | Self::Statement { source, .. } | Self::RolledBack(source) => {
                 is_transient(source)
             }
@@ -94,6 +104,21 @@ impl StoreError {
             | Self::StockBounds { .. }
             | Self::NotAnEnd(_)
             | Self::Malformed { .. } => false,
+        }
+    }
+
+    /// Whether it says that the server is away: no connection, none any more, or it starts or ends.
+    /// A used-up pool and refused work say no such thing.
+    #[must_use]
+    pub fn is_absence(&self) -> bool {
+        match self.driver() {
+            Some(sqlx::Error::Io(_) | sqlx::Error::Protocol(_) | sqlx::Error::WorkerCrashed) => {
+                true
+            }
+            Some(sqlx::Error::Database(_)) => self
+                .sqlstate()
+                .is_some_and(|code| code.starts_with("08") || code.starts_with("57P0")),
+            _ => matches!(self, Self::Away),
         }
     }
 
@@ -147,6 +172,7 @@ impl StoreError {
             | Self::CommitUnknown(source) => Some(source),
             Self::Migrate(sqlx::migrate::MigrateError::Execute(source)) => Some(source),
             Self::Migrate(_)
+            | Self::Away
             | Self::Mismatch { .. }
             | Self::CatalogueMoved { .. }
             | Self::StockBounds { .. }
@@ -212,6 +238,40 @@ impl<T> Doing<T> for std::result::Result<T, sqlx::Error> {
     fn doing(self, doing: &'static str) -> Result<T> {
         self.map_err(|source| StoreError::Statement { doing, source })
     }
+}
+
+/// Bounds a statement and says what it was for.
+pub(crate) trait Bounded<T>: Sized {
+    /// `doing` completes "failed to ...". Without an answer within [`ANSWER_WITHIN`] the connection
+    /// is lost; dropped in the middle of a statement it is closed when it is given back.
+    fn answer(self, doing: &'static str) -> impl Future<Output = Result<T>> + Send;
+
+    /// The same of a statement that may go over a whole table.
+    fn slowly(self, doing: &'static str) -> impl Future<Output = Result<T>> + Send;
+}
+
+impl<T, F> Bounded<T> for F
+where
+    T: Send,
+    F: Future<Output = std::result::Result<T, sqlx::Error>> + Send,
+{
+    async fn answer(self, doing: &'static str) -> Result<T> {
+        within(ANSWER_WITHIN, self).await.doing(doing)
+    }
+
+    async fn slowly(self, doing: &'static str) -> Result<T> {
+        within(SLOW_ANSWER_WITHIN, self).await.doing(doing)
+    }
+}
+
+/// A server that does not answer is one whose connection is lost.
+pub(crate) async fn within<T>(
+    bound: Duration,
+    answer: impl Future<Output = std::result::Result<T, sqlx::Error>>,
+) -> std::result::Result<T, sqlx::Error> {
+    tokio::time::timeout(bound, answer)
+        .await
+        .unwrap_or_else(|_| Err(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into())))
 }
 
 /// Fails unless a statement touched as many rows as were locked for it.

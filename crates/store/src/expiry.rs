@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use crate::{
     Tx,
-    error::{Doing, Result},
+    error::{Bounded, Result},
 };
 
 /// A place in the order of deadlines: where the next batch of a pass begins.
@@ -44,8 +44,8 @@ pub async fn try_lock(tx: &mut Tx) -> Result<bool> {
         EXPIRY_LOCK
     )
     .fetch_one(&mut **tx)
+    .answer("take the expiry lock")
     .await
-    .doing("take the expiry lock")
 }
 
 /// Statement 1: locks overdue RESERVED orders after the cursor, without looking at payments. What
@@ -69,8 +69,8 @@ pub async fn lock_due(tx: &mut Tx, after: Cursor, limit: i64) -> Result<Vec<Curs
         limit
     )
     .fetch_all(&mut **tx)
-    .await
-    .doing("lock due orders")?;
+    .answer("lock due orders")
+    .await?;
     Ok(rows
         .into_iter()
         .map(|row| Cursor {
@@ -112,7 +112,7 @@ pub async fn without_payment(
         grace_seconds
     )
     .fetch_all(&mut **tx)
-    .await
-    .doing("drop orders with a payment in flight")?;
+    .answer("drop orders with a payment in flight")
+    .await?;
     Ok(ids.into_iter().map(OrderId).collect())
 }

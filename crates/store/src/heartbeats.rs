@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{
     Conn,
-    error::{Doing, Result},
+    error::{Bounded, Result},
 };
 
 /// A name and how long ago it was heard of.
@@ -27,8 +27,8 @@ pub async fn beat(conn: &mut Conn, name: &str) -> Result<()> {
         name,
     )
     .execute(conn)
+    .answer("renew a heartbeat")
     .await
-    .doing("renew a heartbeat")
     .map(|_| ())
 }
 
@@ -42,8 +42,8 @@ pub async fn all(conn: &mut Conn) -> Result<Vec<Heartbeat>> {
            from heartbeats order by name"#
     )
     .fetch_all(conn)
-    .await
-    .doing("read heartbeats")?;
+    .answer("read heartbeats")
+    .await?;
     Ok(rows
         .into_iter()
         .map(|row| Heartbeat {

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use crate::{
     Store,
-    error::{Doing, Result},
+    error::{Bounded, Result},
     text::{self, uuids},
 };
 
@@ -97,8 +97,8 @@ pub async fn of_orders(store: &Store, ids: &[OrderId]) -> Result<Vec<(Shard, Hol
         &uuids(ids),
     )
     .fetch_all(&mut *conn)
-    .await
-    .doing("read holds of orders")?;
+    .answer("read holds of orders")
+    .await?;
     rows.into_iter().map(Row::view).collect()
 }
 
@@ -128,8 +128,8 @@ pub async fn by_hold(
         &uuids(holds),
     )
     .fetch_all(&mut *conn)
-    .await
-    .doing("read holds by key")?;
+    .answer("read holds by key")
+    .await?;
     let mut views: HashMap<HoldId, Vec<(Shard, HoldView)>> = HashMap::new();
     for row in rows {
         let (shard, view) = row.view()?;
@@ -177,8 +177,8 @@ pub async fn live_page(
         limit,
     )
     .fetch_all(&mut *conn)
-    .await
-    .doing("page live holds")?;
+    .answer("page live holds")
+    .await?;
     let full = i64::try_from(rows.len()).is_ok_and(|rows| rows == limit);
     let next = rows.last().filter(|_| full).map(|row| LiveCursor {
         reserved_until: row.reserved_until,

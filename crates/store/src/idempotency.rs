@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use crate::{
     Conn, Tx,
-    error::{Doing, Result, StoreError, expect_rows},
+    error::{Bounded, Result, StoreError, expect_rows},
     text::{self, uuids},
 };
 
@@ -81,8 +81,8 @@ pub async fn claim(tx: &mut Tx, claims: &[Claim], by_kafka: bool) -> Result<Vec<
         by_kafka,
     )
     .fetch_all(&mut **tx)
-    .await
-    .doing("claim keys")?;
+    .answer("claim keys")
+    .await?;
     Ok(taken.into_iter().map(HoldId).collect())
 }
 
@@ -97,8 +97,8 @@ pub async fn find(conn: &mut Conn, holds: &[HoldId]) -> Result<HashMap<HoldId, K
         &uuids(holds),
     )
     .fetch_all(conn)
-    .await
-    .doing("look keys up")?;
+    .answer("look keys up")
+    .await?;
     rows.into_iter()
         .map(|row| {
             let answer = match (row.order_id, row.rejected) {
@@ -138,8 +138,8 @@ pub async fn unclaim(tx: &mut Tx, holds: &[HoldId]) -> Result<()> {
         &uuids(holds)
     )
     .execute(&mut **tx)
-    .await
-    .doing("give keys back")?;
+    .answer("give keys back")
+    .await?;
     expect_rows("give keys back", holds.len(), done.rows_affected())
 }
 
@@ -165,8 +165,8 @@ pub async fn reject(tx: &mut Tx, refusals: &[(HoldId, Code, String)]) -> Result<
         &details as &[&str],
     )
     .execute(&mut **tx)
-    .await
-    .doing("store refusals")?;
+    .answer("store refusals")
+    .await?;
     expect_rows("store refusals", holds.len(), done.rows_affected())
 }
 
@@ -191,7 +191,7 @@ pub async fn prune(conn: &mut Conn, limit: i64) -> Result<u64> {
         KAFKA_KEY_LIVES_DAYS,
     )
     .execute(conn)
-    .await
-    .doing("prune keys")?;
+    .slowly("prune keys")
+    .await?;
     Ok(done.rows_affected())
 }

@@ -6,7 +6,7 @@ use contracts::ConsumerName;
 
 use crate::{
     Conn, Tx,
-    error::{Doing, Result},
+    error::{Bounded, Result},
 };
 
 /// An event: (`ce_source`, `ce_id`).
@@ -35,8 +35,8 @@ pub async fn insert(
         &ids as &[&str],
     )
     .fetch_all(&mut **tx)
-    .await
-    .doing("record events as handled")?;
+    .answer("record events as handled")
+    .await?;
     Ok(rows
         .into_iter()
         .map(|row| (row.source, row.event_id))
@@ -66,8 +66,8 @@ pub async fn forget(tx: &mut Tx, consumer: ConsumerName, events: &[EventKey]) ->
         &ids as &[&str],
     )
     .execute(&mut **tx)
-    .await
-    .doing("forget handled events")?;
+    .answer("forget handled events")
+    .await?;
     Ok(done.rows_affected())
 }
 
@@ -85,7 +85,7 @@ pub async fn prune(conn: &mut Conn, age: std::time::Duration, limit: i64) -> Res
         limit,
     )
     .execute(conn)
-    .await
-    .doing("prune the inbox")?;
+    .slowly("prune the inbox")
+    .await?;
     Ok(done.rows_affected())
 }

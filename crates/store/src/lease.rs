@@ -7,7 +7,7 @@ use sqlx::Connection;
 
 use crate::{
     Conn,
-    error::{Doing, Result, StoreError},
+    error::{Bounded, Result, StoreError},
     pool::{StoreOptions, millis},
 };
 
@@ -48,8 +48,8 @@ impl Lease {
             )
             .fetch_one(&mut conn),
         )
-        .await
-        .doing("take a lease")?;
+        .answer("take a lease")
+        .await?;
         let lease = Self { conn };
         if taken {
             return Ok(Some(lease));
@@ -69,8 +69,8 @@ impl Lease {
     /// The lock is lost: end the leadership.
     pub async fn heartbeat(&mut self) -> Result<()> {
         bounded(sqlx::query_scalar!(r#"select 1 as "one!""#).fetch_one(&mut self.conn))
+            .answer("keep a lease")
             .await
-            .doing("keep a lease")
             .map(|_| ())
     }
 

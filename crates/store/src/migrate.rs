@@ -6,7 +6,7 @@ use std::time::Duration;
 use sqlx::Connection;
 
 use crate::{
-    error::{Doing, Result, StoreError},
+    error::{Bounded, Result, StoreError},
     outbox,
     pool::{Conn, Store, StoreOptions},
 };
@@ -48,7 +48,7 @@ pub async fn migrate(url: &str) -> Result<Report> {
         .map_err(StoreError::Migrate)?;
     let partitions = outbox::make_partitions(&mut conn, PARTITIONS_AHEAD).await?;
     let version = version(&mut conn).await?;
-    conn.close().await.doing("close the connection")?;
+    conn.close().answer("close the connection").await?;
     let applied = MIGRATOR
         .iter()
         .map(|migration| migration.version)
@@ -66,15 +66,15 @@ async fn version(conn: &mut Conn) -> Result<i64> {
     // sqlx makes this table at its first run, so that no checked query can name it.
     let there: bool = sqlx::query_scalar("select to_regclass('_sqlx_migrations') is not null")
         .fetch_one(&mut *conn)
-        .await
-        .doing("look for the schema version")?;
+        .answer("look for the schema version")
+        .await?;
     if !there {
         return Ok(0);
     }
     sqlx::query_scalar("select coalesce(max(version), 0) from _sqlx_migrations where success")
         .fetch_one(conn)
+        .answer("read the schema version")
         .await
-        .doing("read the schema version")
 }
 
 /// The version that this program is made for.
@@ -101,8 +101,8 @@ impl Store {
                       current_setting('synchronous_commit') as "synchronous_commit!""#
         )
         .fetch_one(&mut *conn)
-        .await
-        .doing("read the server's settings")?;
+        .answer("read the server's settings")
+        .await?;
         let version = version(&mut conn).await?;
         let mut problems = Vec::new();
         for (name, value) in [

@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use crate::{
     Tx,
-    error::{Doing, Result},
+    error::{Bounded, Result},
 };
 
 /// What speaks for and against an outage, as of one moment.
@@ -62,8 +62,8 @@ pub async fn signals(tx: &mut Tx, required: &[&str]) -> Result<Signals> {
                   exists (select from orders where status = 'RESERVED') as "anyone_waits!""#
     )
     .fetch_one(&mut **tx)
-    .await
-    .doing("read the oldest unpublished event")?;
+    .answer("read the oldest unpublished event")
+    .await?;
     let heartbeats = sqlx::query!(
         r#"select n.name as "name!", h.at as "at?"
            from unnest($1::text[]) as n(name)
@@ -71,15 +71,15 @@ pub async fn signals(tx: &mut Tx, required: &[&str]) -> Result<Signals> {
         &required
     )
     .fetch_all(&mut **tx)
-    .await
-    .doing("read heartbeats")?;
+    .answer("read heartbeats")
+    .await?;
     let open = sqlx::query_as!(
         Outage,
         "select id, reason, opened_at from outages where closed_at is null"
     )
     .fetch_optional(&mut **tx)
-    .await
-    .doing("read the open outage")?;
+    .answer("read the open outage")
+    .await?;
     let last_closed = sqlx::query_as!(
         ClosedOutage,
         r#"select opened_at, closed_at as "closed_at!"
@@ -89,8 +89,8 @@ pub async fn signals(tx: &mut Tx, required: &[&str]) -> Result<Signals> {
            limit 1"#
     )
     .fetch_optional(&mut **tx)
-    .await
-    .doing("read the last outage")?;
+    .answer("read the last outage")
+    .await?;
     Ok(Signals {
         now: oldest.now,
         oldest_unpublished: oldest.oldest,
@@ -116,8 +116,8 @@ pub async fn open(tx: &mut Tx, reason: &str, opened_at: Timestamp) -> Result<()>
         opened_at
     )
     .execute(&mut **tx)
-    .await
-    .doing("open an outage")?;
+    .answer("open an outage")
+    .await?;
     Ok(())
 }
 
@@ -152,15 +152,15 @@ pub async fn close(tx: &mut Tx, id: Uuid, closed_at: Timestamp) -> Result<i64> {
         closed_at
     )
     .fetch_one(&mut **tx)
-    .await
-    .doing("close an outage")?;
+    .slowly("close an outage")
+    .await?;
     sqlx::query!(
         "update outages set moved = $2 where id = $1 and moved is null",
         id,
         moved
     )
     .execute(&mut **tx)
-    .await
-    .doing("note moved deadlines")?;
+    .answer("note moved deadlines")
+    .await?;
     Ok(moved)
 }

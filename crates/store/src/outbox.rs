@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use crate::{
     Conn, Store, Tx,
-    error::{Doing, Result, expect_rows},
+    error::{Bounded, Result, expect_rows},
 };
 
 /// The type of a row that stands for a dead letter: `event_id` is the dead letter's id, `topic` the
@@ -86,8 +86,8 @@ pub async fn insert(tx: &mut Tx, events: &[NewEvent]) -> Result<()> {
             as &[Option<&str>],
     )
         .execute(&mut **tx)
-        .await
-        .doing("write events to the outbox")?;
+        .answer("write events to the outbox")
+        .await?;
     expect_rows(
         "write events to the outbox",
         events.len(),
@@ -105,8 +105,8 @@ pub(crate) async fn insert_copy(tx: &mut Tx, letter: Uuid, dlq_topic: &str) -> R
         DEAD_LETTER,
     )
     .execute(&mut **tx)
+    .answer("write a dead letter to the outbox")
     .await
-    .doing("write a dead letter to the outbox")
     .map(|_| ())
 }
 
@@ -125,8 +125,8 @@ pub async fn send_again(tx: &mut Tx, ids: &[i64]) -> Result<u64> {
         ids,
     )
     .execute(&mut **tx)
-    .await
-    .doing("write events to the outbox again")?;
+    .answer("write events to the outbox again")
+    .await?;
     Ok(done.rows_affected())
 }
 
@@ -153,8 +153,8 @@ pub async fn read(conn: &mut Conn, high: i64, gaps: &[i64], limit: i64) -> Resul
         limit,
     )
     .fetch_all(conn)
-    .await
-    .doing("read the outbox")?;
+    .answer("read the outbox")
+    .await?;
     let xmin = rows.first().map(|row| row.xmin).unwrap_or_default();
     let rows = rows
         .into_iter()
@@ -184,8 +184,8 @@ pub async fn read(conn: &mut Conn, high: i64, gaps: &[i64], limit: i64) -> Resul
 pub async fn begin_fence(conn: &mut Conn) -> Result<i64> {
     sqlx::query_scalar!(r#"select pg_current_xact_id()::text::bigint as "xid!""#)
         .fetch_one(conn)
+        .answer("take a fence for gaps")
         .await
-        .doing("take a fence for gaps")
 }
 
 /// Where a new leader starts: everything up to it is acknowledged, parked or a closed gap.
@@ -195,8 +195,8 @@ pub async fn begin_fence(conn: &mut Conn) -> Result<i64> {
 pub async fn watermark(conn: &mut Conn) -> Result<i64> {
     sqlx::query_scalar!("select low from relay_watermark where name = 'outbox'")
         .fetch_one(conn)
+        .answer("read the watermark")
         .await
-        .doing("read the watermark")
 }
 
 /// Moves the watermark forward; on the connection that holds the leader's lock.
@@ -210,8 +210,8 @@ pub async fn move_watermark(conn: &mut Conn, low: i64) -> Result<()> {
         low,
     )
     .execute(conn)
-    .await
-    .doing("move the watermark")?;
+    .answer("move the watermark")
+    .await?;
     expect_rows("move the watermark", 1, done.rows_affected())
 }
 
@@ -228,8 +228,8 @@ pub async fn park(conn: &mut Conn, id: i64, event_id: Uuid, reason: &str) -> Res
         reason,
     )
     .execute(conn)
+    .answer("park an event")
     .await
-    .doing("park an event")
     .map(|_| ())
 }
 
@@ -247,8 +247,8 @@ pub async fn oldest_unpublished_age(store: &Store) -> Result<Option<Duration>> {
            limit 1"#
     )
     .fetch_optional(&mut *conn)
-    .await
-    .doing("read the age of the outbox")?;
+    .answer("read the age of the outbox")
+    .await?;
     Ok(age.map(|seconds| Duration::try_from_secs_f64(seconds).unwrap_or_default()))
 }
 
@@ -259,8 +259,8 @@ pub async fn oldest_unpublished_age(store: &Store) -> Result<Option<Duration>> {
 pub async fn make_partitions(conn: &mut Conn, ahead: i64) -> Result<i32> {
     sqlx::query_scalar!(r#"select outbox_make_partitions($1) as "made!""#, ahead)
         .fetch_one(conn)
+        .slowly("make outbox partitions")
         .await
-        .doing("make outbox partitions")
 }
 
 /// Drops partitions that are wholly published and whose newest row is older than `age`; returns
@@ -274,6 +274,6 @@ pub async fn drop_partitions(conn: &mut Conn, age: Duration) -> Result<i32> {
         age.as_secs_f64(),
     )
     .fetch_one(conn)
+    .slowly("drop outbox partitions")
     .await
-    .doing("drop outbox partitions")
 }

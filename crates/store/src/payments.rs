@@ -9,7 +9,7 @@ use contracts::{Money, OrderId, PaymentId, PaymentMethod, RefundKey};
 
 use crate::{
     Conn, Tx,
-    error::{Doing, Result, StoreError, expect_rows},
+    error::{Bounded, Result, StoreError, expect_rows},
     settlement::{PaymentState, payment_id},
     text,
 };
@@ -23,6 +23,12 @@ pub struct WaitingOrder {
     pub total: Money,
     /// How the buyer pays.
     pub method: PaymentMethod,
+    /// When it was accepted.
+    pub created_at: contracts::Timestamp,
+    /// Its deadline.
+    pub reserved_until: contracts::Timestamp,
+    /// The server's clock at the guarded read.
+    pub now: contracts::Timestamp,
 }
 
 /// A payment whose outcome is not known yet.
@@ -82,7 +88,8 @@ pub async fn lock_waiting_orders(
     }
     let ids: Vec<uuid::Uuid> = orders.iter().map(|id| id.0).collect();
     let rows = sqlx::query!(
-        r#"select id, total_minor, currency, payment_method
+        r#"select id, total_minor, currency, payment_method, created_at, reserved_until,
+                  clock_timestamp() as "now!"
            from orders
            where id = any($1) and status = 'RESERVED'
              and clock_timestamp() < reserved_until
@@ -93,14 +100,17 @@ pub async fn lock_waiting_orders(
         min_left_max.as_secs_f64()
     )
     .fetch_all(&mut **tx)
-    .await
-    .doing("lock the orders that wait for a payment")?;
+    .answer("lock the orders that wait for a payment")
+    .await?;
     rows.into_iter()
         .map(|row| {
             Ok(WaitingOrder {
                 order_id: OrderId(row.id),
                 total: text::money(row.total_minor, &row.currency)?,
                 method: text::payment_method(&row.payment_method)?,
+                created_at: row.created_at,
+                reserved_until: row.reserved_until,
+                now: row.now,
             })
         })
         .collect()
@@ -146,8 +156,8 @@ pub async fn insert_pending(
         lease.as_secs_f64()
     )
     .execute(&mut **tx)
-    .await
-    .doing("insert pending payments")?;
+    .answer("insert pending payments")
+    .await?;
     Ok(done.rows_affected())
 }
 
@@ -169,8 +179,8 @@ pub async fn untried(conn: &mut Conn, orders: &[OrderId]) -> Result<Vec<PendingP
         &ids
     )
     .fetch_all(conn)
-    .await
-    .doing("read untried payments")?;
+    .answer("read untried payments")
+    .await?;
     rows.into_iter().map(RawPending::read).collect()
 }
 
@@ -200,8 +210,8 @@ pub async fn claim_due(tx: &mut Tx, limit: i64, lease: Duration) -> Result<Vec<P
         lease.as_secs_f64()
     )
     .fetch_all(&mut **tx)
-    .await
-    .doing("claim due payments")?;
+    .answer("claim due payments")
+    .await?;
     rows.into_iter().map(RawPending::read).collect()
 }
 
@@ -229,8 +239,8 @@ pub async fn lock_for_results(
         &refund_keys
     )
     .fetch_all(&mut **tx)
-    .await
-    .doing("lock payments for their results")?;
+    .answer("lock payments for their results")
+    .await?;
     rows.into_iter().map(RawRecorded::read).collect()
 }
 
@@ -251,8 +261,8 @@ pub async fn lock(tx: &mut Tx, ids: &[PaymentId]) -> Result<Vec<RecordedPayment>
         &ids
     )
     .fetch_all(&mut **tx)
-    .await
-    .doing("lock payments of refunds")?;
+    .answer("lock payments of refunds")
+    .await?;
     rows.into_iter().map(RawRecorded::read).collect()
 }
 
@@ -299,8 +309,8 @@ pub async fn update(tx: &mut Tx, payments: &[&RecordedPayment]) -> Result<()> {
         &versions
     )
     .execute(&mut **tx)
-    .await
-    .doing("record payments")?;
+    .answer("record payments")
+    .await?;
     expect_rows("record payments", payments.len(), done.rows_affected())
 }
 
@@ -325,8 +335,8 @@ pub async fn postpone(tx: &mut Tx, ids: &[PaymentId], seconds: &[f64]) -> Result
         seconds
     )
     .execute(&mut **tx)
-    .await
-    .doing("postpone payments")?;
+    .answer("postpone payments")
+    .await?;
     Ok(())
 }
 

@@ -4,17 +4,30 @@
 use std::{
     ops::{Deref, DerefMut},
     str::FromStr,
-    time::Duration,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
 };
 
 use contracts::Timestamp;
 use sqlx::{
-    PgPool, Postgres,
+    Connection, PgPool, Postgres,
     pool::PoolConnection,
     postgres::{PgConnectOptions, PgPoolOptions},
 };
+use tokio::sync::watch;
 
-use crate::error::{Doing, Result, StoreError, at_commit};
+use crate::error::{Bounded, Result, StoreError, at_commit, within};
+
+/// How long a statement may be unanswered before its connection counts as lost (F41): longer than
+/// the API's statement and the background's lock time-out, so that the server's own word comes
+/// first. Statements that may rightly take longer say so.
+pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(3);
+
+/// The same of statements over a whole table; above the background's statement time-out.
+pub(crate) const SLOW_ANSWER_WITHIN: Duration = Duration::from_secs(35);
+
+/// How long a connection that is given back may take to say that it is sound; then it is closed.
+const GIVE_BACK_WITHIN: Duration = Duration::from_secs(2);
 
 /// How long a connection may take to be made: longer than anyone waits for one. A connection that
 /// is made too late for whoever asked is there for the next; if it were given up with the wait, a
@@ -105,6 +118,8 @@ impl StoreOptions {
             ("tcp_keepalives_idle", "5".to_owned()),
             ("tcp_keepalives_interval", "2".to_owned()),
             ("tcp_keepalives_count", "3".to_owned()),
+            // The same while a statement runs, whose client has given up.
+            ("client_connection_check_interval", "1000".to_owned()),
         ]))
     }
 }
@@ -120,6 +135,25 @@ pub struct Store {
     pool: PgPool,
     /// How long whoever wants a connection waits for one.
     wait: Duration,
+    /// Whether the server is known to be away.
+    away: watch::Sender<bool>,
+    doubt: Doubt,
+}
+
+/// That a BEGIN was not answered in time: the driver does not know whether its session is inside a
+/// transaction, and would hand it out (P14). What is given back while this is fresh is closed.
+#[derive(Clone, Debug, Default)]
+struct Doubt(Arc<Mutex<Option<Instant>>>);
+
+impl Doubt {
+    fn arise(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+
+    fn is_fresh(&self) -> bool {
+        let arose = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        arose.is_some_and(|arose| arose.elapsed() < 2 * GIVE_BACK_WITHIN)
+    }
 }
 
 /// A connection of the pool; `&mut *conn` is a [`Conn`].
@@ -132,6 +166,8 @@ impl Store {
     /// # Errors
     /// [`StoreError::Url`].
     pub fn connect(options: &StoreOptions) -> Result<Self> {
+        let doubt = Doubt::default();
+        let doubted = doubt.clone();
         let pool = PgPoolOptions::new()
             .max_connections(options.max_connections)
             .acquire_timeout(options.acquire_timeout.max(CONNECT_WITHIN))
@@ -139,10 +175,24 @@ impl Store {
             .max_lifetime(Duration::from_mins(30))
             // A ping before each use: after a restart of the server no caller meets a dead one.
             .test_before_acquire(true)
+            // The driver waits for ever for a connection that is given back while its server is
+            // silent, and its place in the pool is lost. Also flushes a rollback.
+            .after_release(move |conn, _| {
+                let doubtful = doubted.is_fresh();
+                Box::pin(async move {
+                    if doubtful {
+                        return Ok(false);
+                    }
+                    let sound = tokio::time::timeout(GIVE_BACK_WITHIN, conn.ping()).await;
+                    Ok(matches!(sound, Ok(Ok(()))))
+                })
+            })
             .connect_lazy_with(options.connect_options()?);
         Ok(Self {
             pool,
             wait: options.acquire_timeout,
+            away: watch::Sender::new(false),
+            doubt,
         })
     }
 
@@ -180,7 +230,33 @@ impl Store {
         Ok(Self {
             pool,
             wait: READ_ONLY_WAIT,
+            away: watch::Sender::new(false),
+            doubt: Doubt::default(),
         })
+    }
+
+    /// Says whether the server is known to be away ([`crate::probe`]). While it is, whoever wants a
+    /// connection is told so at once, and so are those who wait for one.
+    pub fn set_away(&self, away: bool) {
+        self.away
+            .send_if_modified(|was| std::mem::replace(was, away) != away);
+    }
+
+    /// Whether the server is known to be away.
+    #[must_use]
+    pub fn is_away(&self) -> bool {
+        *self.away.borrow()
+    }
+
+    /// Returns when the server is known to be away.
+    async fn gone(&self) -> StoreError {
+        let mut away = self.away.subscribe();
+        let told = away.wait_for(|away| *away).await.is_ok();
+        if !told {
+            // Can't be: this store holds the sender.
+            std::future::pending::<()>().await;
+        }
+        StoreError::Away
     }
 
     /// A connection outside any transaction, for reads.
@@ -188,21 +264,43 @@ impl Store {
     /// # Errors
     /// [`StoreError::Connect`].
     pub async fn conn(&self) -> Result<PooledConn> {
-        self.acquire().await.map_err(StoreError::Connect)
+        tokio::select! {
+            biased;
+            gone = self.gone() => Err(gone),
+            conn = self.acquire() => conn.map_err(StoreError::Connect),
+        }
     }
 
-    /// Begins a transaction, READ COMMITTED. Call it from spawned work only (P14): a future that
-    /// is dropped in here may leave its session inside a transaction.
+    /// Begins a transaction, READ COMMITTED. In a task of its own: the driver leaves a session inside
+    /// its transaction when it is not waited for to the end (P14).
     ///
     /// # Errors
-    /// [`StoreError::Connect`], [`StoreError::Begin`].
+    /// [`StoreError::Away`], [`StoreError::Connect`], [`StoreError::Begin`].
     pub async fn begin(&self) -> Result<Tx> {
-        let conn = self.acquire().await.map_err(StoreError::Connect)?;
-        let begun = sqlx::Transaction::begin(conn, None).await;
-        let inner = begun.map_err(|error| match error {
-            sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed | sqlx::Error::Io(_) => {
-                StoreError::Connect(error)
+        let conn = self.conn().await?;
+        let doubt = self.doubt.clone();
+        let begun = tokio::spawn(async move {
+            let mut begun = sqlx::Transaction::begin(conn, None);
+            match tokio::time::timeout(ANSWER_WITHIN, begun.as_mut()).await {
+                Ok(begun) => begun,
+                Err(_) => {
+                    doubt.arise();
+                    drop(begun);
+                    Err(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into()))
+                }
             }
+        });
+        let begun = tokio::select! {
+            biased;
+            gone = self.gone() => return Err(gone),
+            // An error here is a panic, or a runtime that ends.
+            begun = begun => begun.unwrap_or(Err(sqlx::Error::WorkerCrashed)),
+        };
+        let inner = begun.map_err(|error| match error {
+            sqlx::Error::PoolTimedOut
+            | sqlx::Error::PoolClosed
+            | sqlx::Error::WorkerCrashed
+            | sqlx::Error::Io(_) => StoreError::Connect(error),
             other => StoreError::Begin(other),
         })?;
         Ok(Tx { inner })
@@ -216,8 +314,8 @@ impl Store {
         let mut conn = self.conn().await?;
         sqlx::query_scalar!(r#"select clock_timestamp() as "now!""#)
             .fetch_one(&mut *conn)
+            .answer("read the clock")
             .await
-            .doing("read the clock")
     }
 
     /// Whether PostgreSQL answers.
@@ -246,7 +344,9 @@ impl Tx {
     /// # Errors
     /// [`StoreError::RolledBack`] when the server said so, otherwise [`StoreError::CommitUnknown`].
     pub async fn commit(self) -> Result<()> {
-        self.inner.commit().await.map_err(at_commit)
+        within(ANSWER_WITHIN, self.inner.commit())
+            .await
+            .map_err(at_commit)
     }
 
     /// Undoes it and gives the connection back.
@@ -254,7 +354,7 @@ impl Tx {
     /// # Errors
     /// No answer; it is undone all the same.
     pub async fn rollback(self) -> Result<()> {
-        self.inner.rollback().await.doing("roll back")
+        self.inner.rollback().answer("roll back").await
     }
 }
 

@@ -8,7 +8,7 @@ use contracts::{Money, OrderId, PaymentId, RefundKey};
 
 use crate::{
     Conn, Tx,
-    error::{Doing, Result, StoreError, expect_rows},
+    error::{Bounded, Result, StoreError, expect_rows},
     settlement::payment_id,
     text,
 };
@@ -98,8 +98,8 @@ pub async fn lock(tx: &mut Tx, keys: &[RefundKey]) -> Result<Vec<Execution>> {
         &keys
     )
     .fetch_all(&mut **tx)
-    .await
-    .doing("lock refund executions")?;
+    .answer("lock refund executions")
+    .await?;
     rows.into_iter()
         .map(|row| {
             Ok(Execution {
@@ -174,8 +174,8 @@ pub async fn put(tx: &mut Tx, executions: &[Execution], lease: Duration) -> Resu
         lease.as_secs_f64()
     )
     .execute(&mut **tx)
-    .await
-    .doing("write refund executions")?;
+    .answer("write refund executions")
+    .await?;
     Ok(())
 }
 
@@ -197,8 +197,8 @@ pub async fn untried(conn: &mut Conn, keys: &[RefundKey]) -> Result<Vec<PendingR
         &keys
     )
     .fetch_all(conn)
-    .await
-    .doing("read untried refunds")?;
+    .answer("read untried refunds")
+    .await?;
     rows.into_iter().map(RawPending::read).collect()
 }
 
@@ -229,8 +229,8 @@ pub async fn claim_due(tx: &mut Tx, limit: i64, lease: Duration) -> Result<Vec<P
         lease.as_secs_f64()
     )
     .fetch_all(&mut **tx)
-    .await
-    .doing("claim due refunds")?;
+    .answer("claim due refunds")
+    .await?;
     rows.into_iter().map(RawPending::read).collect()
 }
 
@@ -264,8 +264,8 @@ pub async fn update(tx: &mut Tx, executions: &[&Execution]) -> Result<()> {
         &reasons as &[Option<String>]
     )
     .execute(&mut **tx)
-    .await
-    .doing("record refund executions")?;
+    .answer("record refund executions")
+    .await?;
     expect_rows(
         "record refund executions",
         executions.len(),
@@ -293,8 +293,8 @@ pub async fn postpone(tx: &mut Tx, keys: &[RefundKey], seconds: &[f64]) -> Resul
         seconds
     )
     .execute(&mut **tx)
-    .await
-    .doing("postpone refunds")?;
+    .answer("postpone refunds")
+    .await?;
     Ok(())
 }
 

@@ -6,7 +6,7 @@ use contracts::{Money, OrderId, PaymentId, RefundKey};
 
 use crate::{
     Tx,
-    error::{Doing, Result, StoreError},
+    error::{Bounded, Result, StoreError},
     settlement::payment_id,
     text,
 };
@@ -92,8 +92,8 @@ pub async fn lock(
         &keys
     )
     .fetch_all(&mut **tx)
-    .await
-    .doing("lock refunds")?;
+    .answer("lock refunds")
+    .await?;
     rows.into_iter().map(RawRefund::read).collect()
 }
 
@@ -136,8 +136,8 @@ pub async fn insert(tx: &mut Tx, rows: &[RefundRow], first_wait_seconds: f64) ->
         first_wait_seconds
     )
     .execute(&mut **tx)
-    .await
-    .doing("insert refunds")?;
+    .answer("insert refunds")
+    .await?;
     Ok(done.rows_affected())
 }
 
@@ -157,8 +157,8 @@ pub async fn close(tx: &mut Tx, payments: &[PaymentId]) -> Result<()> {
         &payments
     )
     .execute(&mut **tx)
-    .await
-    .doing("close refunds")?;
+    .answer("close refunds")
+    .await?;
     Ok(())
 }
 
@@ -185,8 +185,8 @@ pub async fn ask_for_the_rest(
             first_wait_seconds,
         )
         .execute(&mut **tx)
-        .await
-        .doing("ask for the rest of a payment")?;
+        .answer("ask for the rest of a payment")
+        .await?;
     }
     Ok(())
 }
@@ -209,8 +209,8 @@ pub async fn lock_due(tx: &mut Tx, limit: i64) -> Result<Vec<DueRefund>> {
         limit
     )
     .fetch_all(&mut **tx)
-    .await
-    .doing("lock due refunds")?;
+    .answer("lock due refunds")
+    .await?;
     rows.into_iter()
         .map(|row| {
             Ok(DueRefund {
@@ -254,8 +254,8 @@ pub async fn note_asked(
         longest_wait_seconds
     )
     .execute(&mut **tx)
-    .await
-    .doing("note asked refunds")?;
+    .answer("note asked refunds")
+    .await?;
     Ok(())
 }
 

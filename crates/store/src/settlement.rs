@@ -9,7 +9,7 @@ use contracts::{Money, OrderId, PaymentId, PaymentMethod, Timestamp};
 
 use crate::{
     Tx,
-    error::{Doing, Result, StoreError, expect_rows},
+    error::{Bounded, Result, StoreError, expect_rows},
     text,
 };
 
@@ -79,8 +79,8 @@ pub struct PaymentRow {
 pub async fn now(tx: &mut Tx) -> Result<Timestamp> {
     sqlx::query_scalar!(r#"select clock_timestamp() as "now!""#)
         .fetch_one(&mut **tx)
+        .answer("read the clock")
         .await
-        .doing("read the clock")
 }
 
 /// Locks and reads payments. Unknown ids are absent.
@@ -99,8 +99,8 @@ pub async fn lock_payments(tx: &mut Tx, ids: &[PaymentId]) -> Result<Vec<Payment
         &ids
     )
     .fetch_all(&mut **tx)
-    .await
-    .doing("lock payments")?;
+    .answer("lock payments")
+    .await?;
     rows.into_iter()
         .map(|row| {
             Ok(PaymentRow {
@@ -136,8 +136,8 @@ pub async fn applied_payments(
         &ids
     )
     .fetch_all(&mut **tx)
-    .await
-    .doing("read applied payments")?;
+    .answer("read applied payments")
+    .await?;
     rows.into_iter()
         .map(|row| Ok((OrderId(row.order_id), payment_id(&row.id)?)))
         .collect()
@@ -173,8 +173,8 @@ pub async fn insert_payments(tx: &mut Tx, rows: &[PaymentRow]) -> Result<u64> {
         &c.flags as &[Option<String>]
     )
     .execute(&mut **tx)
-    .await
-    .doing("insert payments")?;
+    .answer("insert payments")
+    .await?;
     Ok(done.rows_affected())
 }
 
@@ -216,8 +216,8 @@ pub async fn update_payments(tx: &mut Tx, rows: &[PaymentRow]) -> Result<()> {
         &c.flags as &[Option<String>]
     )
     .execute(&mut **tx)
-    .await
-    .doing("update payments")?;
+    .answer("update payments")
+    .await?;
     expect_rows("update payments", rows.len(), done.rows_affected())
 }
 

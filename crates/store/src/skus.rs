@@ -9,7 +9,7 @@ use domain::{Register, Shard};
 use crate::{
     Store, Tx,
     adjustments::{self, NewAdjustment},
-    error::{Doing, Result, StoreError, expect_rows},
+    error::{Bounded, Result, StoreError, expect_rows},
     stock::{self, StockRow},
     text,
 };
@@ -150,8 +150,8 @@ pub async fn put(tx: &mut Tx, put: &SkuPut, request_id: HoldId) -> Result<Put> {
         put.waiting_room.as_str(),
     )
     .execute(&mut **tx)
-    .await
-    .doing("insert a SKU")?;
+    .answer("insert a SKU")
+    .await?;
     if inserted.rows_affected() == 1 {
         open_stock(tx, put, request_id).await?;
         return Ok(Put::Created);
@@ -168,8 +168,8 @@ async fn open_stock(tx: &mut Tx, put: &SkuPut, request_id: HoldId) -> Result<()>
         put.per_customer_limit.is_some(),
     )
     .execute(&mut **tx)
-    .await
-    .doing("insert stock")?;
+    .answer("insert stock")
+    .await?;
     let opening = NewAdjustment {
         request_id,
         // Nobody repeats it: a second PUT finds the SKU.
@@ -215,8 +215,8 @@ async fn change(tx: &mut Tx, put: &SkuPut) -> Result<()> {
         put.waiting_room.as_str(),
     )
     .execute(&mut **tx)
-    .await
-    .doing("change a SKU")?;
+    .answer("change a SKU")
+    .await?;
     if changed.rows_affected() == 0 {
         return Ok(());
     }
@@ -227,8 +227,8 @@ async fn change(tx: &mut Tx, put: &SkuPut) -> Result<()> {
         limited,
     )
     .execute(&mut **tx)
-    .await
-    .doing("raise the version of stock")?;
+    .answer("raise the version of stock")
+    .await?;
     expect_rows("raise the version of stock", 1, bumped.rows_affected())?;
     match (limited_before, limited) {
         (false, true) => count_buyers(tx, &put.sku).await,
@@ -246,8 +246,8 @@ async fn lock_buyers(tx: &mut Tx, sku: &Sku) -> Result<()> {
         sku.as_str(),
     )
     .fetch_one(&mut **tx)
+    .answer("lock buyers")
     .await
-    .doing("lock buyers")
     .map(|_| ())
 }
 
@@ -263,16 +263,16 @@ async fn count_buyers(tx: &mut Tx, sku: &Sku) -> Result<()> {
         sku.as_str(),
     )
     .execute(&mut **tx)
+    .slowly("count buyers' units")
     .await
-    .doing("count buyers' units")
     .map(|_| ())
 }
 
 async fn forget_buyers(tx: &mut Tx, sku: &Sku) -> Result<()> {
     sqlx::query!("delete from buyer_units where sku = $1", sku.as_str())
         .execute(&mut **tx)
+        .answer("forget buyers' units")
         .await
-        .doing("forget buyers' units")
         .map(|_| ())
 }
 
@@ -343,8 +343,8 @@ pub async fn find_many(store: &Store, skus: &[Sku]) -> Result<BTreeMap<Sku, SkuR
         &names as &[&str],
     )
     .fetch_all(&mut *conn)
-    .await
-    .doing("find SKUs")?;
+    .answer("find SKUs")
+    .await?;
     rows.into_iter()
         .map(|row| SkuRow::try_from(row).map(|row| (row.sku.clone(), row)))
         .collect()
@@ -358,8 +358,8 @@ pub async fn shards(store: &Store) -> Result<BTreeMap<Sku, Shard>> {
     let mut conn = store.conn().await?;
     let rows = sqlx::query!("select sku, shard from skus")
         .fetch_all(&mut *conn)
-        .await
-        .doing("read the shards")?;
+        .answer("read the shards")
+        .await?;
     rows.into_iter()
         .map(|row| Ok((text::sku(&row.sku)?, Shard(row.shard))))
         .collect()
@@ -403,7 +403,7 @@ pub async fn page(
         limit,
     )
     .fetch_all(&mut *conn)
-    .await
-    .doing("page SKUs")?;
+    .answer("page SKUs")
+    .await?;
     rows.into_iter().map(SkuRow::try_from).collect()
 }

@@ -7,7 +7,7 @@ use domain::{Shard, SkuView};
 
 use crate::{
     Tx,
-    error::{Doing, Result, StoreError, expect_rows},
+    error::{Bounded, Result, StoreError, expect_rows},
     text,
 };
 
@@ -50,56 +50,41 @@ pub struct AcceptView {
 /// # Errors
 /// 55P03; [`crate::StoreError::CatalogueMoved`] when a limit came or went while it waited.
 pub async fn lock_for_accept(tx: &mut Tx, skus: &[Sku]) -> Result<AcceptView> {
+    let rows = lock(tx, skus).await?;
     let names: Vec<&str> = skus.iter().map(Sku::as_str).collect();
-    // The clock is read from the materialised rows, so after their locks; the outer row is there
-    // even when no SKU is.
-    let rows = sqlx::query_as!(
+    // A statement of its own: its snapshot is taken under the locks, and the catalogue changes only
+    // under them. A join in the locking statement would see the catalogue as it was before the wait.
+    let found = sqlx::query_as!(
         AcceptRow,
-        r#"with locked as materialized (
-               select s.sku, s.on_hand, s.held, s.sold, s.version, s.limited,
-                      k.shard, k.unit_price_minor, k.currency, k.per_customer_limit,
-                      k.opens_at, k.closes_at, k.reservation_ttl_seconds
-               from stock s
-                        join skus k on k.sku = s.sku
-               where s.sku = any($1)
-               order by s.sku
-               for no key update of s)
-           select l.sku as "sku?", l.on_hand as "on_hand?", l.held as "held?", l.sold as "sold?",
-                  l.version as "version?", l.limited as "limited?", l.shard as "shard?",
-                  l.unit_price_minor as "unit_price_minor?", l.currency as "currency?",
-                  l.per_customer_limit as "per_customer_limit?", l.opens_at as "opens_at?",
-                  l.closes_at as "closes_at?",
-                  l.reservation_ttl_seconds as "reservation_ttl_seconds?",
-                  clock_timestamp() as "now!"
-           from (values (1)) as one
-                    left join locked l on true"#,
+        r#"select one.now as "now!", k.sku as "sku?", k.shard as "shard?",
+                  k.unit_price_minor as "unit_price_minor?", k.currency as "currency?",
+                  k.per_customer_limit as "per_customer_limit?", k.opens_at as "opens_at?",
+                  k.closes_at as "closes_at?",
+                  k.reservation_ttl_seconds as "reservation_ttl_seconds?"
+           from (select clock_timestamp() as now) as one
+                    left join skus k on k.sku = any($1)"#,
         &names as &[&str],
     )
     .fetch_all(&mut **tx)
-    .await
-    .doing("lock stock for the accept")?;
+    .answer("read the catalogue for the accept")
+    .await?;
     let mut view = AcceptView {
         skus: BTreeMap::new(),
-        rows: BTreeMap::new(),
-        now: rows.iter().map(|row| row.now).max().unwrap_or_default(),
+        now: found.iter().map(|row| row.now).max().unwrap_or_default(),
+        rows,
     };
-    for row in rows {
-        if let Some((sku, seen, stock)) = row.read()? {
-            view.skus.insert(sku.clone(), seen);
-            view.rows.insert(sku, stock);
+    for row in found {
+        if let Some((sku, seen)) = row.read(&view.rows)? {
+            view.skus.insert(sku, seen);
         }
     }
     Ok(view)
 }
 
-/// A SKU as the accept locks it, or the clock alone.
+/// A SKU as the accept reads it, or the clock alone.
 struct AcceptRow {
+    now: Timestamp,
     sku: Option<String>,
-    on_hand: Option<i64>,
-    held: Option<i64>,
-    sold: Option<i64>,
-    version: Option<i64>,
-    limited: Option<bool>,
     shard: Option<i32>,
     unit_price_minor: Option<i64>,
     currency: Option<String>,
@@ -107,31 +92,22 @@ struct AcceptRow {
     opens_at: Option<Timestamp>,
     closes_at: Option<Timestamp>,
     reservation_ttl_seconds: Option<i32>,
-    now: Timestamp,
 }
 
 impl AcceptRow {
-    fn read(self) -> Result<Option<(Sku, SkuView, StockRow)>> {
-        let (Some(sku), Some(on_hand), Some(held), Some(sold), Some(version), Some(limited)) = (
-            self.sku,
-            self.on_hand,
-            self.held,
-            self.sold,
-            self.version,
-            self.limited,
-        ) else {
+    fn read(self, locked: &BTreeMap<Sku, StockRow>) -> Result<Option<(Sku, SkuView)>> {
+        let Some(sku) = self.sku.as_deref().map(text::sku).transpose()? else {
             return Ok(None);
         };
-        if limited != self.per_customer_limit.is_some() {
-            return Err(StoreError::CatalogueMoved { sku });
-        }
-        let stock = StockRow {
-            on_hand,
-            held,
-            sold,
-            version,
-            limited,
+        // A SKU that was made after the locks were had does not exist yet.
+        let Some(stock) = locked.get(&sku) else {
+            return Ok(None);
         };
+        if stock.limited != self.per_customer_limit.is_some() {
+            return Err(StoreError::CatalogueMoved {
+                sku: sku.to_string(),
+            });
+        }
         let view = SkuView {
             available: stock.available(),
             unit_price: text::money(
@@ -144,7 +120,7 @@ impl AcceptRow {
             ttl_seconds: self.reservation_ttl_seconds.unwrap_or_default(),
             shard: Shard(self.shard.unwrap_or_default()),
         };
-        Ok(Some((text::sku(&sku)?, view, stock)))
+        Ok(Some((sku, view)))
     }
 }
 
@@ -160,8 +136,8 @@ pub async fn lock(tx: &mut Tx, skus: &[Sku]) -> Result<BTreeMap<Sku, StockRow>> 
         &names as &[&str],
     )
     .fetch_all(&mut **tx)
-    .await
-    .doing("lock stock")?;
+    .answer("lock stock")
+    .await?;
     rows.into_iter()
         .map(|row| {
             let stock = StockRow {
@@ -201,7 +177,7 @@ pub async fn write(tx: &mut Tx, rows: &BTreeMap<Sku, StockRow>) -> Result<()> {
         &column(|row| row.version),
     )
     .execute(&mut **tx)
-    .await
-    .doing("write stock")?;
+    .answer("write stock")
+    .await?;
     expect_rows("write stock", rows.len(), done.rows_affected())
 }

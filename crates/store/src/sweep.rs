@@ -6,7 +6,7 @@ use domain::Shard;
 
 use crate::{
     Store,
-    error::{Doing, Result},
+    error::{Bounded, Result},
 };
 
 /// All shards that have SKUs, and the default one, sorted: its gate is open before the first SKU
@@ -18,8 +18,8 @@ pub async fn shards(store: &Store) -> Result<Vec<Shard>> {
     let mut conn = store.conn().await?;
     let shards = sqlx::query_scalar!("select distinct shard from skus order by shard")
         .fetch_all(&mut *conn)
-        .await
-        .doing("read the shards")?;
+        .answer("read the shards")
+        .await?;
     let shards: BTreeSet<Shard> = shards
         .into_iter()
         .map(Shard)

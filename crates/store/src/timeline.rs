@@ -4,7 +4,7 @@ use contracts::{OrderId, Timestamp};
 
 use crate::{
     Store,
-    error::{Doing, Result},
+    error::{Bounded, Result},
 };
 
 struct Found {
@@ -68,8 +68,8 @@ pub async fn of_order(store: &Store, id: OrderId) -> Result<Vec<Step>> {
         id.to_string(),
     )
     .fetch_all(&mut *conn)
-    .await
-    .doing("read a timeline")?;
+    .answer("read a timeline")
+    .await?;
     let step = |row| {
         let Found {
             at,

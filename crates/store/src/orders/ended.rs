@@ -13,7 +13,7 @@ use uuid::Uuid;
 use super::Order;
 use crate::{
     Tx, buyer_units,
-    error::{Doing, Result, StoreError, expect_rows},
+    error::{Bounded, Result, StoreError, expect_rows},
     outbox,
     stock::{self, StockRow},
 };
@@ -127,8 +127,8 @@ async fn update(tx: &mut Tx, endings: &[Ending<'_>], now: Timestamp) -> Result<H
         now,
     )
     .fetch_all(&mut **tx)
-    .await
-    .doing("end orders")?;
+    .answer("end orders")
+    .await?;
     Ok(updated.into_iter().map(OrderId).collect())
 }
 
@@ -300,8 +300,8 @@ async fn write_history(tx: &mut Tx, done: &[Done<'_>], now: Timestamp) -> Result
         now,
     )
     .execute(&mut **tx)
-    .await
-    .doing("write the history of orders")?;
+    .answer("write the history of orders")
+    .await?;
     expect_rows(
         "write the history of orders",
         done.len(),

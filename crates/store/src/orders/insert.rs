@@ -14,7 +14,7 @@ use uuid::Uuid;
 use super::Order;
 use crate::{
     Tx,
-    error::{Doing, Result, expect_rows},
+    error::{Bounded, Result, expect_rows},
     idempotency,
     text::{column, uuids},
 };
@@ -170,8 +170,8 @@ async fn write(
         &uuids(refused),
     )
     .fetch_one(&mut **tx)
-    .await
-    .doing("insert orders")?;
+    .answer("insert orders")
+    .await?;
     expect_rows(
         "give refused keys back",
         refused.len(),

@@ -4,6 +4,7 @@
 mod ended;
 mod insert;
 mod read;
+mod renew;
 
 use contracts::{
     HoldId, Money, OrderId, PaymentMethod, Timestamp,
@@ -14,6 +15,7 @@ use domain::{Buyer, Hold, HoldState, OrderStatus};
 pub use ended::{Ending, Transitioned, transition};
 pub use insert::{NewOrder, insert_accepted};
 pub use read::{Page, find_many, get, list, lock};
+pub use renew::renew;
 
 /// An order with its lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,7 +48,7 @@ pub struct Order {
 
 impl Order {
     /// The order as the first answer to its request showed it, for replays (P11). The deadline is
-    /// the present one: it moves only by an outage of ours.
+    /// the present one: it moves only to a later one, by an outage of ours or a rule of holds.
     #[must_use]
     pub fn as_of_version_1(&self) -> Self {
         Self {

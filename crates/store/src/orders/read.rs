@@ -7,7 +7,7 @@ use uuid::Uuid;
 use super::Order;
 use crate::{
     Conn, Store, Tx,
-    error::{Doing, Result, StoreError},
+    error::{Bounded, Result, StoreError},
     text::{self, uuids},
 };
 
@@ -111,8 +111,8 @@ pub async fn get(store: &Store, id: OrderId, shop: Option<&Shop>) -> Result<Opti
 pub async fn find_many(conn: &mut Conn, ids: &[OrderId]) -> Result<Vec<Order>> {
     let rows = orders!("where o.id = any($1) order by o.id", &uuids(ids))
         .fetch_all(conn)
-        .await
-        .doing("find orders")?;
+        .answer("find orders")
+        .await?;
     rows.into_iter().map(Order::try_from).collect()
 }
 
@@ -145,6 +145,7 @@ pub async fn list(
                 i64::from(limit) + 1
             )
             .fetch_all(&mut *conn)
+            .answer("list orders")
             .await
         }
         (shop, customer) => {
@@ -160,10 +161,10 @@ pub async fn list(
                 i64::from(limit) + 1
             )
             .fetch_all(&mut *conn)
+            .answer("list orders")
             .await
         }
-    }
-    .doing("list orders")?;
+    }?;
     let mut orders = rows
         .into_iter()
         .map(Order::try_from)
@@ -183,7 +184,7 @@ pub async fn lock(tx: &mut Tx, ids: &[OrderId]) -> Result<Vec<Order>> {
         &uuids(ids)
     )
     .fetch_all(&mut **tx)
-    .await
-    .doing("lock orders")?;
+    .answer("lock orders")
+    .await?;
     rows.into_iter().map(Order::try_from).collect()
 }

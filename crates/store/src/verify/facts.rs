@@ -5,7 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use sqlx::{Connection, Row};
 use uuid::Uuid;
 
-use crate::{Result, Store, error::Doing};
+use crate::{
+    Result, Store,
+    error::{Bounded, Doing},
+};
 
 /// What the gate must say of a SKU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,14 +43,14 @@ pub async fn gate(store: &Store) -> Result<GateFacts> {
     let mut conn = store.conn().await?;
     let mut tx = conn
         .begin_with("begin isolation level repeatable read, read only")
-        .await
-        .doing(doing)?;
+        .slowly(doing)
+        .await?;
     let mut facts = GateFacts::default();
     let skus = sqlx::query(
         "select s.sku, k.shard, s.on_hand - s.sold, s.held, k.per_customer_limit is not null
          from stock s join skus k using (sku)",
     );
-    for row in skus.fetch_all(&mut *tx).await.doing(doing)? {
+    for row in skus.fetch_all(&mut *tx).slowly(doing).await? {
         let sku = GateSku {
             shard: row.try_get(1).doing(doing)?,
             limit: row.try_get(2).doing(doing)?,
@@ -60,7 +63,7 @@ pub async fn gate(store: &Store) -> Result<GateFacts> {
         "select o.hold_id, l.sku, l.quantity::bigint
          from orders o join order_lines l on l.order_id = o.id where o.status = 'RESERVED'",
     );
-    for row in holds.fetch_all(&mut *tx).await.doing(doing)? {
+    for row in holds.fetch_all(&mut *tx).slowly(doing).await? {
         let hold: Uuid = row.try_get(0).doing(doing)?;
         let sku: String = row.try_get(1).doing(doing)?;
         facts
@@ -74,11 +77,11 @@ pub async fn gate(store: &Store) -> Result<GateFacts> {
          from buyer_units b join skus k using (sku)
          where b.units > 0 and k.per_customer_limit is not null",
     );
-    for row in buyers.fetch_all(&mut *tx).await.doing(doing)? {
+    for row in buyers.fetch_all(&mut *tx).slowly(doing).await? {
         let key = (row.try_get(0).doing(doing)?, row.try_get(1).doing(doing)?);
         facts.buyers.insert(key, row.try_get(2).doing(doing)?);
     }
-    tx.rollback().await.doing(doing)?;
+    tx.rollback().slowly(doing).await?;
     Ok(facts)
 }
 
@@ -97,8 +100,8 @@ pub async fn unknown_events(store: &Store, ids: &[Uuid]) -> Result<BTreeSet<Uuid
         )
         .bind(chunk)
         .fetch_all(&mut *store.conn().await?)
-        .await
-        .doing(doing)?;
+        .slowly(doing)
+        .await?;
         for row in rows {
             unknown.insert(row.try_get(0).doing(doing)?);
         }
@@ -125,8 +128,8 @@ pub async fn stock(store: &Store) -> Result<BTreeMap<String, Units>> {
     let doing = "read stock";
     let rows = sqlx::query("select sku, on_hand, held, sold from stock")
         .fetch_all(&mut *store.conn().await?)
-        .await
-        .doing(doing)?;
+        .slowly(doing)
+        .await?;
     let mut stock = BTreeMap::new();
     for row in rows {
         let units = Units {
@@ -159,8 +162,8 @@ pub async fn captures(store: &Store) -> Result<BTreeMap<String, Captured>> {
          where gateway_key is not null",
     )
     .fetch_all(&mut *store.conn().await?)
-    .await
-    .doing(doing)?;
+    .slowly(doing)
+    .await?;
     let mut captures = BTreeMap::new();
     for row in rows {
         let captured = Captured {

@@ -13,7 +13,10 @@ use std::time::Duration;
 use serde::Serialize;
 use sqlx::{Connection, PgConnection, Row};
 
-use crate::{Result, Store, error::Doing};
+use crate::{
+    Result, Store,
+    error::{Bounded, Doing},
+};
 
 /// Offenders that a report lists at most; `left` counts all of them.
 pub const OFFENDERS_MAX: usize = 20;
@@ -78,8 +81,8 @@ pub async fn run(store: &Store, payments: Payments) -> Result<Vec<Check>> {
     sqlx::query("select set_config('statement_timeout', $1, false)")
         .bind(format!("{}ms", STATEMENT_TIMEOUT.as_millis()))
         .execute(&mut *conn)
-        .await
-        .doing("set statement_timeout")?;
+        .slowly("set statement_timeout")
+        .await?;
     let result = run_on(&mut conn, payments, &mut checks).await;
     if let Err(error) = conn.close().await {
         tracing::debug!(%error, "the connection of the checks did not close in order");
@@ -94,8 +97,8 @@ async fn run_on(
 ) -> Result<()> {
     let mut tx = conn
         .begin_with("begin isolation level repeatable read, read only")
-        .await
-        .doing("begin")?;
+        .slowly("begin")
+        .await?;
     for rule in rules::ALL {
         let sql = match payments {
             Payments::Internal => rule.sql,
@@ -103,8 +106,8 @@ async fn run_on(
         };
         let rows = sqlx::query(sql)
             .fetch_all(&mut *tx)
-            .await
-            .doing("run a rule")?;
+            .slowly("run a rule")
+            .await?;
         let mut offenders = Vec::with_capacity(rows.len());
         for row in rows {
             let offender: String = row.try_get(0).doing("read a row")?;
@@ -112,5 +115,5 @@ async fn run_on(
         }
         checks.push(Check::of(rule.id, rule.rule, rule.right, offenders));
     }
-    tx.rollback().await.doing("end")
+    tx.rollback().slowly("end").await
 }

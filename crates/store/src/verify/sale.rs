@@ -6,7 +6,10 @@ use contracts::{OrderId, Timestamp};
 use sqlx::Row;
 use uuid::Uuid;
 
-use crate::{Result, Store, error::Doing};
+use crate::{
+    Result, Store,
+    error::{Bounded, Doing},
+};
 
 /// How an order stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,8 +35,8 @@ pub async fn standings(store: &Store, orders: &[OrderId]) -> Result<BTreeMap<Ord
             sqlx::query("select id, status, created_at, ended_at from orders where id = any($1)")
                 .bind(ids)
                 .fetch_all(&mut *store.conn().await?)
-                .await
-                .doing(doing)?;
+                .slowly(doing)
+                .await?;
         for row in rows {
             let standing = Standing {
                 status: row.try_get(1).doing(doing)?,
@@ -73,8 +76,8 @@ pub async fn progress(store: &Store, skus: &[String], since: OrderId) -> Result<
     .bind(skus)
     .bind(since.0)
     .fetch_one(&mut *store.conn().await?)
-    .await
-    .doing(doing)?;
+    .slowly(doing)
+    .await?;
     Ok(Progress {
         available: row.try_get(0).doing(doing)?,
         confirmed: row.try_get(1).doing(doing)?,
@@ -95,8 +98,8 @@ pub async fn unrefunded(store: &Store, since: OrderId) -> Result<i64> {
     )
     .bind(since.0)
     .fetch_one(&mut *store.conn().await?)
-    .await
-    .doing(doing)?;
+    .slowly(doing)
+    .await?;
     row.try_get(0).doing(doing)
 }
 
@@ -115,7 +118,7 @@ pub async fn double_effects(store: &Store, since: OrderId) -> Result<i64> {
     )
     .bind(since.0)
     .fetch_one(&mut *store.conn().await?)
-    .await
-    .doing(doing)?;
+    .slowly(doing)
+    .await?;
     row.try_get(0).doing(doing)
 }

@@ -1,7 +1,7 @@
 use contracts::Sku;
-use store::{Lease, stock};
+use store::{Lease, skus, stock};
 
-use crate::support::{sku, sku_put, wait_for, with_db};
+use crate::support::{hold, sku, sku_put, wait_for, with_db};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sorted_locks_of_many_skus_never_deadlock() {
@@ -51,6 +51,40 @@ async fn sorted_locks_of_many_skus_never_deadlock() {
         assert!(db.number("select sum(held)::bigint from stock").await? > 0);
         let deadlocks = "select deadlocks from pg_stat_database where datname = current_database()";
         assert_eq!(db.number(deadlocks).await?, 0);
+        Ok(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_accept_that_waited_for_a_change_of_the_catalogue_sees_it() {
+    with_db(|db| async move {
+        db.put(&sku_put("MOVED", 10)).await?;
+        let mut changed = sku_put("MOVED", 10);
+        changed.unit_price.amount_minor += 1;
+        changed.reservation_ttl_seconds += 1;
+        let mut change = db.store.begin().await?;
+        skus::put(&mut change, &changed, hold("change")).await?;
+
+        let store = db.store.clone();
+        let accept = tokio::spawn(async move {
+            let mut tx = store.begin().await?;
+            let view = stock::lock_for_accept(&mut tx, &[sku("MOVED")]).await?;
+            tx.rollback().await?;
+            anyhow::Ok(view)
+        });
+        wait_for("the accept waits for the lock", || async {
+            let waiting = "select count(*) from pg_stat_activity
+                           where datname = current_database() and wait_event_type = 'Lock'";
+            Ok(db.number(waiting).await? > 0)
+        })
+        .await?;
+        change.commit().await?;
+
+        let view = accept.await??;
+        let seen = &view.skus[&sku("MOVED")];
+        assert_eq!(seen.unit_price, changed.unit_price);
+        assert_eq!(seen.ttl_seconds, changed.reservation_ttl_seconds);
         Ok(())
     })
     .await;
