@@ -59,6 +59,27 @@ pub struct CommonConfig {
     /// Milliseconds within which the gate must answer a reserve; beyond it the accept goes on without
     #[arg(long, env = "HOLDFAST_GATE_TIMEOUT_MS", default_value_t = 50)]
     pub gate_timeout_ms: u64,
+    /// Seconds for which units are held by payment method, in place of the SKU's time:
+    /// `transfer=86400,cash=3600`
+    #[arg(long, env = "HOLDFAST_HOLD_SECONDS_BY_METHOD", default_value = "")]
+    pub hold_seconds_by_method: String,
+    /// Seconds that a hold has at least left when a payment begins; 0 renews nothing
+    #[arg(long, env = "HOLDFAST_HOLD_PAYMENT_SECONDS", default_value_t = 0)]
+    pub hold_payment_seconds: u32,
+    /// Seconds that a hold has at least left after an attempt to pay failed and was not final; 0
+    /// renews nothing
+    #[arg(long, env = "HOLDFAST_HOLD_RETRY_SECONDS", default_value_t = 0)]
+    pub hold_retry_seconds: u32,
+    /// Seconds after which a hold ends whatever renews it, but for outages of ours; at most 604800
+    #[arg(long, env = "HOLDFAST_HOLD_CAP_SECONDS", default_value_t = 86_400)]
+    pub hold_cap_seconds: u32,
+    /// Seconds of lag without progress after which a consumer is not ready; after twice as many its
+    /// process ends
+    #[arg(long, env = "HOLDFAST_STALL_SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub stall_seconds: u64,
+    /// Seconds for which the runtime may be blocked before the process aborts itself
+    #[arg(long, env = "HOLDFAST_BLOCKED_SECONDS", default_value_t = 20, value_parser = clap::value_parser!(u64).range(2..=86_400))]
+    pub blocked_seconds: u64,
     /// Whether this process stands by to lead the relay
     #[arg(long, env = "HOLDFAST_RELAY", default_value_t = true, action = clap::ArgAction::Set)]
     pub relay: bool,

@@ -21,14 +21,14 @@
 use std::collections::BTreeSet;
 
 use contracts::{
-    ConsumerName, Envelope, OrderId, PaymentId, RefundKey,
+    ConsumerName, Envelope, OrderId, PaymentId, RefundKey, Timestamp,
     events::{OrderEvent, RefundRequested},
 };
-use domain::deadline::MIN_LEFT_MAX;
+use domain::deadline::{HoldRules, MIN_LEFT_MAX, Renewal};
 use messaging::{Aside, Class, HandleError, Handler, Inbound, Rejection};
 use platform::clock;
 use store::{
-    Store, StoreError, Tx, outbox,
+    Store, StoreError, Tx, orders, outbox,
     payments::{self, PendingPayment, WaitingOrder},
     refund_executions,
 };
@@ -52,6 +52,7 @@ pub enum Work {
 pub struct ChargePayments {
     store: Store,
     pool: Pool,
+    rules: HoldRules,
 }
 
 /// The idempotency key of an order's charge: constant, so that there is at most one live charge.
@@ -64,7 +65,18 @@ impl ChargePayments {
     /// A handler that gives its jobs to `pool`.
     #[must_use]
     pub fn new(store: Store, pool: Pool) -> Self {
-        Self { store, pool }
+        Self {
+            store,
+            pool,
+            rules: HoldRules::default(),
+        }
+    }
+
+    /// Other rules of how holds are renewed.
+    #[must_use]
+    pub fn with_rules(mut self, rules: HoldRules) -> Self {
+        self.rules = rules;
+        self
     }
 
     async fn jobs(&self, events: &[Inbound<Work>]) -> Result<Vec<Job>, StoreError> {
@@ -108,12 +120,26 @@ fn refund_keys(events: &[Inbound<Work>]) -> Vec<RefundKey> {
     keys.into_iter().collect()
 }
 
-/// Writes a PENDING payment for each of these orders that still waits and has none; those that do
-/// not exist.
-async fn begin_payments(tx: &mut Tx, orders: &[OrderId]) -> Result<BTreeSet<OrderId>, StoreError> {
+/// Writes a PENDING payment for each of these orders that still waits and has none; gives those that
+/// do not exist.
+async fn begin_payments(
+    tx: &mut Tx,
+    orders: &[OrderId],
+    rules: &HoldRules,
+) -> Result<BTreeSet<OrderId>, StoreError> {
     let waiting = payments::lock_waiting_orders(tx, orders, MIN_LEFT_MAX).await?;
     let unknown = unknown(tx, orders, &waiting).await?;
     let too_late = orders.len() - waiting.len();
+    let renewed: Vec<(OrderId, Timestamp)> = waiting
+        .iter()
+        .filter_map(|order| {
+            let why = Renewal::PaymentBegins;
+            let until = rules.renewed(why, order.created_at, order.reserved_until, order.now)?;
+            Some((order.order_id, until))
+        })
+        .collect();
+    let renewed = orders::renew(tx, &renewed).await?;
+    metrics::counter!("holds_renewed_total", "why" => "payment-begins").increment(renewed);
     let mut pending = Vec::with_capacity(waiting.len());
     for order in waiting {
         // A UUID is always a payment id.
@@ -209,7 +235,7 @@ impl Handler for ChargePayments {
         events: &[Inbound<Work>],
         (): (),
     ) -> Result<Vec<Aside>, HandleError> {
-        let unknown = begin_payments(tx, &reserved(events)).await?;
+        let unknown = begin_payments(tx, &reserved(events), &self.rules).await?;
         let requests: Vec<&RefundRequested> = requests(events).collect();
         let told = execute_refunds::take_requests(tx, &requests).await?;
         if !told.is_empty() {

@@ -3,7 +3,7 @@
 use std::{error::Error, sync::Arc, time::Duration};
 
 use contracts::TopicNames;
-use messaging::{ConsumerConfig, ConsumerError, RelayConfig};
+use messaging::{ConsumerConfig, ConsumerError, RelayConfig, Stall};
 use platform::{
     Ops, Shutdown,
     config::{Listen, Unsafe},
@@ -164,8 +164,10 @@ async fn work(
     watch(store, ops, own);
     relay(config, store, own);
     let names = TopicNames::new(&config.common.topic_suffix);
-    let consumer = ConsumerConfig::new(config.common.kafka_brokers.clone(), names, "payment");
-    let handler = ChargePayments::new(store.clone(), pool);
+    let mut consumer = ConsumerConfig::new(config.common.kafka_brokers.clone(), names, "payment");
+    consumer.stall = Stall::after(Duration::from_secs(config.common.stall_seconds));
+    let rules = config.hold_rules().unwrap_or_default();
+    let handler = ChargePayments::new(store.clone(), pool).with_rules(rules);
     messaging::consumer::run(handler, consumer, store.clone(), ops.clone(), own.clone())
         .await
         .map_err(RunError::Consumer)

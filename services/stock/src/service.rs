@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use contracts::{ConsumerName, TopicNames};
-use messaging::{ConsumerConfig, RelayConfig};
+use messaging::{ConsumerConfig, RelayConfig, Stall};
 use platform::{
     Ops, PaymentsMode, Shutdown,
     config::{Listen, Unsafe},
@@ -240,8 +240,10 @@ async fn work(
         };
         own.spawn(messaging::relay::run(relay, own.clone()));
     }
-    let consumer = ConsumerConfig::new(common.kafka_brokers.clone(), names, instance);
-    let handler = SettleOrders::new(stock.clone());
+    let mut consumer = ConsumerConfig::new(common.kafka_brokers.clone(), names, instance);
+    consumer.stall = Stall::after(Duration::from_secs(common.stall_seconds));
+    let rules = config.hold_rules().unwrap_or_default();
+    let handler = SettleOrders::new(stock.clone()).with_rules(rules);
     let consumes = messaging::consumer::run(
         handler,
         consumer,

@@ -17,11 +17,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use contracts::{
-    ConsumerName, Envelope, OrderId, PaymentId, RefundKey,
+    ConsumerName, Envelope, OrderId, PaymentId, RefundKey, Timestamp,
     envelope::source,
     events::{NewEvent, OrderEvent, PaymentEvent, RefundRequested},
 };
-use domain::{EndReason, OrderStatus, settlement::Action};
+use domain::{
+    EndReason, OrderStatus,
+    deadline::{HoldRules, Renewal},
+    settlement::Action,
+};
 use messaging::{Aside, Class, HandleError, Handler, Inbound, Rejection};
 use store::{
     Order, Tx,
@@ -41,6 +45,7 @@ use crate::{
 #[derive(Debug)]
 pub struct SettleOrders {
     stock: Stock,
+    rules: HoldRules,
     sync: Health,
 }
 
@@ -50,8 +55,18 @@ impl SettleOrders {
     pub fn new(stock: Stock) -> Self {
         Self {
             stock,
+            rules: HoldRules::default(),
             sync: Health::new("syncing settled orders with the gate"),
         }
+    }
+}
+
+impl SettleOrders {
+    /// Other rules of how holds are renewed.
+    #[must_use]
+    pub fn with_rules(mut self, rules: HoldRules) -> Self {
+        self.rules = rules;
+        self
     }
 }
 
@@ -77,7 +92,7 @@ impl Handler for SettleOrders {
         events: &[Inbound<PaymentEvent>],
         (): (),
     ) -> Result<Vec<Aside>, HandleError> {
-        settle(tx, events).await
+        settle(tx, events, &self.rules).await
     }
 
     async fn after_commit(&self, events: &[Inbound<PaymentEvent>]) {
@@ -93,7 +108,11 @@ impl Handler for SettleOrders {
 }
 
 /// Steps 1 to 4.
-async fn settle(tx: &mut Tx, events: &[Inbound<PaymentEvent>]) -> Result<Vec<Aside>, HandleError> {
+async fn settle(
+    tx: &mut Tx,
+    events: &[Inbound<PaymentEvent>],
+    rules: &HoldRules,
+) -> Result<Vec<Aside>, HandleError> {
     let ids: BTreeSet<OrderId> = events
         .iter()
         .map(|inbound| order_of(&inbound.event))
@@ -118,6 +137,7 @@ async fn settle(tx: &mut Tx, events: &[Inbound<PaymentEvent>]) -> Result<Vec<Asi
         }
     }
     record_money(tx, &ledger).await?;
+    renew_holds(tx, events, &orders, &ledger, rules).await?;
     end_orders(tx, &orders, &ledger).await?;
     ask_for_refunds(tx, &ledger).await?;
     raise_flags(&ledger);
@@ -160,6 +180,41 @@ async fn load(
         })
         .collect();
     Ok(Ledger::new(facts, rows, refunds))
+}
+
+/// An attempt that failed and was not final leaves the buyer time for another, where the rules say so.
+async fn renew_holds(
+    tx: &mut Tx,
+    events: &[Inbound<PaymentEvent>],
+    orders: &[Order],
+    ledger: &Ledger,
+    rules: &HoldRules,
+) -> Result<(), HandleError> {
+    let why = Renewal::AttemptFailed;
+    let failed: BTreeSet<OrderId> = events
+        .iter()
+        .filter_map(|inbound| match &inbound.event {
+            PaymentEvent::Failed(data) if !data.is_final => Some(data.order_id),
+            _ => None,
+        })
+        .collect();
+    if failed.is_empty() || !rules.renews(why) {
+        return Ok(());
+    }
+    let now = store::settlement::now(tx).await?;
+    let ended: BTreeSet<OrderId> = ledger.endings().iter().map(|e| e.order_id).collect();
+    let renewed: Vec<(OrderId, Timestamp)> = orders
+        .iter()
+        .filter(|order| failed.contains(&order.id) && !ended.contains(&order.id))
+        .filter(|order| order.status == OrderStatus::Reserved)
+        .filter_map(|order| {
+            let until = rules.renewed(why, order.created_at, order.reserved_until, now)?;
+            Some((order.id, until))
+        })
+        .collect();
+    let renewed = store::orders::renew(tx, &renewed).await?;
+    metrics::counter!("holds_renewed_total", "why" => "attempt-failed").increment(renewed);
+    Ok(())
 }
 
 async fn end_orders(tx: &mut Tx, orders: &[Order], ledger: &Ledger) -> Result<(), HandleError> {

@@ -3,5 +3,6 @@
 mod accept;
 mod accept_any;
 mod batch;
+mod deadline;
 mod order;
 mod settlement;

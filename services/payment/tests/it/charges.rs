@@ -266,3 +266,25 @@ async fn results_that_come_twice_at_once_over_two_recorders_are_recorded_once() 
         "100|2|2"
     );
 }
+
+#[tokio::test]
+async fn a_payment_that_begins_renews_the_hold_up_to_the_cap_and_only_where_the_rules_say_so() {
+    let until = |world: &World, order| {
+        world.sql(&format!(
+            "select round(extract(epoch from reserved_until - created_at) / 60) from orders
+             where id = '{order}'"
+        ))
+    };
+    let world = World::new().await;
+    let order = world.order();
+    world.deliver_and_die(vec![Work::Reserved(order)]).await;
+    assert_eq!(until(&world, order), "2", "a minute old, a minute left");
+    for (seconds, cap, minutes) in [(240, 86_400, "5"), (240, 180, "3"), (30, 86_400, "2")] {
+        let rules = domain::deadline::HoldRules::parse("", seconds.min(cap), 0, cap).unwrap();
+        let world = World::new().await.with_rules(rules);
+        let order = world.order();
+        world.deliver_and_die(vec![Work::Reserved(order)]).await;
+        assert_eq!(world.state(order), "PENDING");
+        assert_eq!(until(&world, order), minutes, "{seconds} up to {cap}");
+    }
+}

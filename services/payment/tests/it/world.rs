@@ -115,6 +115,12 @@ impl World {
         }
     }
 
+    /// The same with other rules of how holds are renewed.
+    pub(crate) fn with_rules(mut self, rules: domain::deadline::HoldRules) -> Self {
+        self.handler = self.handler.clone().with_rules(rules);
+        self
+    }
+
     pub(crate) fn sql(&self, statement: &str) -> String {
         psql(&self.database.url, statement)
     }

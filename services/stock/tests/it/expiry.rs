@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use stock::Expired;
 
-use crate::support::{World, completed};
+use crate::support::{World, completed, failed};
 
 async fn pending(world: &World, order: contracts::OrderId) {
     world
@@ -337,4 +337,35 @@ async fn an_overdue_order_ends_whatever_its_payments_say() {
         assert_eq!(world.status(order).await, "EXPIRED");
     }
     assert_eq!(world.stock_of("A").await, (100, 0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_failed_attempt_leaves_time_for_another_and_no_chain_of_them_passes_the_cap() {
+    let rules = domain::deadline::HoldRules::parse("", 0, 120, 300).unwrap();
+    let world = World::with_gate().await.with_rules(rules);
+    let order = world.place("c-1", &[("A", 1)], 60.0).await;
+    let seconds = format!(
+        "select round(extract(epoch from reserved_until - created_at))::bigint from orders
+         where id = '{}'",
+        order.order
+    );
+    assert_eq!(world.value::<i64>(&seconds).await, 60);
+    world.deliver(&[failed("first", order.order, false)]).await;
+    let renewed: i64 = world.value(&seconds).await;
+    assert!((120..150).contains(&renewed), "{renewed}");
+    let older = format!(
+        "update orders set created_at = created_at - interval '1000 seconds',
+                           reserved_until = now() + interval '1 second' where id = '{}'",
+        order.order
+    );
+    world.execute(&older).await;
+    let before: i64 = world.value(&seconds).await;
+    world.deliver(&[failed("second", order.order, false)]).await;
+    assert_eq!(
+        world.value::<i64>(&seconds).await,
+        before,
+        "beyond the cap already"
+    );
+    world.deliver(&[failed("third", order.order, true)]).await;
+    assert_eq!(world.status(order.order).await, "CANCELED");
 }

@@ -113,6 +113,12 @@ impl World {
         world
     }
 
+    /// The same with other rules of how holds are renewed.
+    pub(crate) fn with_rules(mut self, rules: domain::deadline::HoldRules) -> Self {
+        self.settle = SettleOrders::new(self.stock.clone()).with_rules(rules);
+        self
+    }
+
     /// A world with one SKU, `A`, of 100 units, and an open gate.
     pub(crate) async fn with_gate() -> Self {
         let world = Self::new().await;
