@@ -15,6 +15,9 @@ pub(crate) const DEAD_RECORD_BYTES_MAX: u32 = 2 * RECORD_BYTES_MAX;
 /// What producers accept at all; the broker refuses the rest, topic by topic.
 const REQUEST_BYTES_MAX: u32 = DEAD_RECORD_BYTES_MAX + 65_536;
 
+/// How long a broker may be silent while an answer is due, in milliseconds.
+const SILENCE_MAX_MS: &str = "3000";
+
 fn base(brokers: &str, client_id: &str) -> ClientConfig {
     let mut config = ClientConfig::new();
     config
@@ -22,8 +25,10 @@ fn base(brokers: &str, client_id: &str) -> ClientConfig {
         .set("client.id", client_id)
         .set("socket.keepalive.enable", "true")
         .set("socket.nagle.disable", "true")
-        .set("socket.timeout.ms", "10000")
-        .set("socket.connection.setup.timeout.ms", "5000")
+        // a broker that falls silent is found within this (F41); a request that is sent again is
+        // no second effect: the producer is idempotent, everything else only reads
+        .set("socket.timeout.ms", SILENCE_MAX_MS)
+        .set("socket.connection.setup.timeout.ms", SILENCE_MAX_MS)
         .set("reconnect.backoff.ms", "50")
         .set("reconnect.backoff.max.ms", "1000")
         // a topic or partition that is made later is seen within this

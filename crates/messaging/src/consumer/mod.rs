@@ -24,6 +24,7 @@ use std::{sync::Arc, time::Duration};
 use contracts::TopicNames;
 use platform::{Ops, Shutdown, periodic};
 use store::Store;
+use tokio::sync::Notify;
 
 pub use handler::{Aside, Class, HandleError, Handler, Inbound, Position, Rejection};
 
@@ -41,6 +42,28 @@ pub struct ConsumerConfig {
     pub instance: String,
     /// When an event that fails alone for no known reason becomes a dead letter.
     pub unclassified: Unclassified,
+    /// When lag without progress is taken for what it is.
+    pub stall: Stall,
+}
+
+/// How long there may be lag without any progress (P9).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stall {
+    /// Then the process is not ready.
+    pub unready_after: Duration,
+    /// Then the consumer ends, and the process with it, unless it waits for a server that is away.
+    pub ends_after: Duration,
+}
+
+impl Stall {
+    /// Not ready after so long, at an end after twice as long.
+    #[must_use]
+    pub fn after(bound: Duration) -> Self {
+        Self {
+            unready_after: bound,
+            ends_after: 2 * bound,
+        }
+    }
 }
 
 /// How often and how long an event may fail alone, while others are handled.
@@ -64,6 +87,7 @@ impl ConsumerConfig {
                 attempts: 5,
                 over: Duration::from_secs(60),
             },
+            stall: Stall::after(Duration::from_secs(60)),
         }
     }
 
@@ -91,6 +115,10 @@ pub enum ConsumerError {
     /// The runner panicked; that is a bug of the runner, since a handler's panic is caught.
     #[error("the runner ended early")]
     Runner(#[source] tokio::task::JoinError),
+    /// There is lag and nothing moves, for longer than [`Stall::ends_after`]. The process should end:
+    /// a new one begins at the stored offsets.
+    #[error("the consumer has lag and makes no progress")]
+    Stalled,
     /// The client ended by itself: a fatal error of librdkafka. The process should end too.
     #[error("the consumer's client ended by itself")]
     Ended,
@@ -112,10 +140,18 @@ pub async fn run<H: Handler>(
     let consumer = handler.consumer();
     let poller = poller::Poller::start(&config, consumer)?;
     let progress = Arc::new(watch::Progress::new());
+    watch::begin(consumer, &ops);
     let watched = (store.clone(), ops, poller.shared.clone(), progress.clone());
+    let (stall, hopeless) = (config.stall, Arc::new(Notify::new()));
+    let tell = hopeless.clone();
     periodic::spawn(&shutdown, watch::EVERY, move || {
-        let (store, ops, shared, progress) = watched.clone();
-        async move { watch::look(consumer, &store, &ops, &shared, &progress).await }
+        let ((store, ops, shared, progress), tell) = (watched.clone(), tell.clone());
+        async move {
+            let judged = watch::look(consumer, stall, &store, &ops, &shared, &progress).await;
+            if judged == watch::Judgement::Hopeless {
+                tell.notify_one();
+            }
+        }
     });
     let runner = runner::Runner::new(handler, config, store, shutdown.clone(), poller, progress);
     // a task of its own: a caller that drops this future must not cut a transaction (P14)
@@ -129,6 +165,12 @@ pub async fn run<H: Handler>(
             true => Ok(()),
             false => Err(ConsumerError::Ended),
         },
+        () = hopeless.notified() => {
+            tracing::error!(consumer = consumer.as_str(), "lag without progress: the consumer ends, and a new process is to begin where it stopped");
+            metrics::counter!("consumer_stalls_total", "consumer" => consumer.as_str()).increment(1);
+            task.abort();
+            Err(ConsumerError::Stalled)
+        }
         () = cut => {
             tracing::warn!(consumer = consumer.as_str(), "consumer did not end in time; its records come again");
             task.abort();

@@ -1,6 +1,9 @@
 //! The loop: gather records, run them as one transaction, sort out what fails, store offsets.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use platform::{Shutdown, clock};
 use store::Store;
@@ -22,8 +25,13 @@ const BATCH_MAX: usize = 500;
 /// How long a batch waits for more: while records flow, and when one came alone.
 const LINGER: Duration = Duration::from_millis(10);
 const LINGER_ALONE: Duration = Duration::from_millis(1);
-/// More events than this that fail for no known reason are our fault, not theirs: reading stops.
+/// More events than this that fail for no known reason are rather our fault than theirs: reading
+/// goes on in small bites, for only when others are handled beside them is the fault shown to be
+/// their own.
 const STUCK_MAX: usize = 200;
+/// Such a bite, and the pause before it.
+const BITE: usize = 20;
+const BITE_EVERY: Duration = Duration::from_millis(500);
 /// How long leaving the group may take.
 const LEAVE: Duration = Duration::from_secs(3);
 
@@ -62,6 +70,7 @@ pub(super) struct Runner<H: Handler> {
     /// Transactions so far.
     commits: u64,
     last_batch: usize,
+    read_at: Instant,
 }
 
 impl<H: Handler> Runner<H> {
@@ -86,6 +95,7 @@ impl<H: Handler> Runner<H> {
             stuck: Vec::new(),
             commits: 0,
             last_batch: 0,
+            read_at: clock::monotonic(),
         }
     }
 
@@ -122,25 +132,34 @@ impl<H: Handler> Runner<H> {
                 None => std::future::pending().await,
             }
         };
-        let full = self.stuck.len() >= STUCK_MAX;
+        let troubled = self.stuck.len() >= STUCK_MAX;
+        let most = if troubled { BITE } else { BATCH_MAX };
+        let (records, not_before) = (&mut self.poller.records, self.read_at + BITE_EVERY);
+        let read = async {
+            if troubled {
+                tokio::time::sleep_until(not_before.into()).await;
+            }
+            records.recv_many(&mut batch, most).await
+        };
         tokio::select! {
             biased;
             () = self.shutdown.begun() => return Some(batch),
-            read = self.poller.records.recv_many(&mut batch, BATCH_MAX), if !full => {
+            read = read => {
                 if read == 0 {
                     return None;
                 }
             }
             () = wake => return Some(batch),
         }
+        self.read_at = clock::monotonic();
         let linger = if self.last_batch > 8 {
             LINGER
         } else {
             LINGER_ALONE
         };
         let until = tokio::time::Instant::now() + linger;
-        while batch.len() < BATCH_MAX {
-            let room = BATCH_MAX - batch.len();
+        while batch.len() < most {
+            let room = most - batch.len();
             let more = self.poller.records.recv_many(&mut batch, room);
             if tokio::time::timeout_at(until, more).await.is_err() {
                 break;

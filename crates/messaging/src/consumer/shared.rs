@@ -31,6 +31,7 @@ pub(super) struct Shared {
     outstanding: AtomicUsize,
     outstanding_bytes: AtomicUsize,
     member: AtomicBool,
+    connected: AtomicBool,
     polled_at: Mutex<Instant>,
 }
 
@@ -50,6 +51,7 @@ impl Shared {
             outstanding: AtomicUsize::new(0),
             outstanding_bytes: AtomicUsize::new(0),
             member: AtomicBool::new(false),
+            connected: AtomicBool::new(false),
             polled_at: Mutex::new(clock::monotonic()),
         }
     }
@@ -103,6 +105,11 @@ impl Shared {
     /// Whether a broker is connected and the group has settled, as of the last statistics.
     pub(super) fn is_member(&self) -> bool {
         self.member.load(Ordering::Relaxed)
+    }
+
+    /// Whether a broker is connected, as of the last statistics.
+    pub(super) fn is_connected(&self) -> bool {
+        self.connected.load(Ordering::Relaxed)
     }
 
     /// How long ago the client was polled.
@@ -182,6 +189,7 @@ impl ClientContext for Context {
             Some(RDKafkaErrorCode::AllBrokersDown)
         ) {
             self.shared.member.store(false, Ordering::Relaxed);
+            self.shared.connected.store(false, Ordering::Relaxed);
         }
         tracing::debug!(%error, reason, consumer = self.consumer, "the consumer's client reports an error");
     }
@@ -195,6 +203,7 @@ impl Context {
             .any(|broker| broker.state == "UP");
         let settled = statistics.cgrp.join_state == "steady";
         self.shared.member.store(up && settled, Ordering::Relaxed);
+        self.shared.connected.store(up, Ordering::Relaxed);
         let Some(topic) = statistics.topics.get(&self.shared.topic) else {
             return;
         };

@@ -8,6 +8,7 @@ use std::{
 };
 
 use contracts::{ConsumerName, Envelope};
+use sha2::{Digest, Sha256};
 use store::{dead_letters::NewDeadLetter, inbox::EventKey};
 
 use super::{
@@ -16,9 +17,14 @@ use super::{
 };
 use crate::record::RawHeaders;
 
+/// What the inbox has as the source of records that could not be read.
+const UNREADABLE: &str = "unreadable:";
+
 /// A record that will never be handled.
 pub(super) struct Reject {
     pub(super) rejection: Rejection,
+    /// Whether it was an event that the handler refused; else it could not be read as one.
+    pub(super) was_event: bool,
     /// When its headers could be read.
     pub(super) envelope: Option<Envelope>,
     pub(super) records: Records,
@@ -150,6 +156,7 @@ pub(super) fn read<H: Handler>(
                 let records = vec![record];
                 out.unit.rejects.push(Reject {
                     rejection,
+                    was_event: false,
                     envelope,
                     records,
                     attempts: 1,
@@ -214,12 +221,24 @@ pub(super) fn key<E>(event: &Inbound<E>) -> EventKey {
     (event.source.clone(), event.event_id.clone())
 }
 
-/// The key of a reject in the inbox, when it is an event at all.
+/// The key of a reject in the inbox, when its envelope could be read. What could not be read is not
+/// the event whose id it bears: it has a key of its own, made of its content, so that copies of it
+/// are known and the right event with that id is still handled when it comes.
 pub(super) fn reject_key(reject: &Reject) -> Option<EventKey> {
-    reject
-        .envelope
-        .as_ref()
-        .map(|envelope| (envelope.source.clone(), envelope.id.clone()))
+    let envelope = reject.envelope.as_ref()?;
+    if reject.was_event {
+        return Some((envelope.source.clone(), envelope.id.clone()));
+    }
+    let payload = reject.records.first().and_then(|r| r.payload.as_deref());
+    let mut digest = Sha256::new();
+    for part in [envelope.source.as_bytes(), envelope.event_type.as_bytes()] {
+        digest.update(part);
+        digest.update([0]);
+    }
+    digest.update([u8::from(payload.is_some())]);
+    digest.update(payload.unwrap_or_default());
+    let source = format!("{UNREADABLE}{}", hex::encode(digest.finalize()));
+    Some((source, envelope.id.clone()))
 }
 
 /// A reject made of an event that was read.
@@ -227,6 +246,7 @@ pub(super) fn reject(records: Records, rejection: Rejection, attempts: i32) -> R
     let envelope = records.first().and_then(|record| envelope(record));
     Reject {
         rejection,
+        was_event: true,
         envelope,
         records,
         attempts,

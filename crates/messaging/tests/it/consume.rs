@@ -2,7 +2,7 @@
 
 use std::{sync::atomic::Ordering, time::Duration};
 
-use messaging::{Unclassified, admin::Producer};
+use messaging::{Stall, Unclassified, admin::Producer};
 use rand::{RngExt as _, seq::SliceRandom as _};
 
 use crate::{
@@ -357,5 +357,55 @@ async fn a_consumer_that_waits_for_a_dependency_gives_no_life_sign_so_that_expir
     wait_for("all offsets are stored", async || world.lag().await == 0).await;
     running.stop().await;
     assert_eq!((world.effects(), world.dead_letters()), (2, 0));
+    world.end().await;
+}
+
+#[tokio::test]
+async fn lag_without_progress_takes_readiness_and_then_ends_the_consumer() {
+    let world = World::new().await;
+    let producer = Producer::new(&world.brokers).unwrap();
+    let hang = br#"{"wish":"hang"}"#;
+    world.produce(&producer, 0, "hangs", hang).await;
+    let running = world.consume_with(Recorder::default(), world.store.clone(), |config| {
+        config.stall = Stall::after(Duration::from_secs(3));
+    });
+    wait_for("it joins and is ready", async || running.ops.is_ready()).await;
+    wait_for("it is not ready", async || !running.ops.is_ready()).await;
+    let ended = running.ended().await;
+    assert!(
+        matches!(ended, Err(messaging::ConsumerError::Stalled)),
+        "{ended:?}"
+    );
+    assert_eq!((world.effects(), world.dead_letters()), (0, 0));
+    world.end().await;
+}
+
+#[tokio::test]
+async fn hundreds_of_events_that_fail_for_no_known_reason_do_not_stop_what_comes_behind_them() {
+    let world = World::new().await;
+    let producer = Producer::new(&world.brokers).unwrap();
+    let strange = br#"{"wish":"unclassified"}"#;
+    for n in 0..210 {
+        world
+            .produce(&producer, 0, &format!("strange{n}"), strange)
+            .await;
+    }
+    let handler = Recorder::default();
+    let running = world.consume_with(handler.clone(), world.store.clone(), |_| {});
+    // Halved until each is alone: seven times at least.
+    wait_for("all to have failed alone", async || {
+        handler.prepared.load(Ordering::Relaxed) > 7 * 210
+    })
+    .await;
+    for n in 0..5 {
+        world
+            .produce(&producer, 0, &format!("good{n}"), b"{}")
+            .await;
+    }
+    wait_for("the good ones", async || world.effects() == 5).await;
+    handler.healed.store(true, Ordering::Relaxed);
+    wait_for("all offsets are stored", async || world.lag().await == 0).await;
+    running.stop().await;
+    assert_eq!((world.effects(), world.dead_letters()), (215, 0));
     world.end().await;
 }

@@ -247,3 +247,24 @@ async fn while_the_dead_letter_topic_is_missing_poison_is_kept_and_its_copy_come
     assert_eq!(copies[0].payload.as_deref(), Some(b"not json".as_slice()));
     world.end().await;
 }
+
+#[tokio::test]
+async fn an_unreadable_record_does_not_use_up_the_id_of_the_right_event() {
+    let world = World::new().await;
+    let producer = Producer::new(&world.brokers).unwrap();
+    for payload in [b"not json".as_slice(), b"{}", b"not json", b"nor this"] {
+        world.produce(&producer, 0, "mended", payload).await;
+    }
+    let running = world.consume(Recorder::default());
+    wait_for("all offsets are stored", async || world.lag().await == 0).await;
+    world.produce(&producer, 0, "mended", b"{}").await;
+    wait_for("all offsets are stored", async || world.lag().await == 0).await;
+    running.stop().await;
+    assert_eq!((world.effects(), world.distinct_effects()), (1, 1));
+    assert_eq!(
+        world.dead_letters(),
+        2,
+        "one for each content that can't be read"
+    );
+    world.end().await;
+}

@@ -323,6 +323,15 @@ impl Running {
         self.shutdown.begin();
         self.task.await.unwrap().unwrap();
     }
+
+    /// Waits for its end, which nobody asked for.
+    pub(crate) async fn ended(self) -> Result<(), messaging::ConsumerError> {
+        let within = Duration::from_secs(30);
+        tokio::time::timeout(within, self.task)
+            .await
+            .unwrap()
+            .unwrap()
+    }
 }
 
 /// What a test wants of one event, from its data.
@@ -337,6 +346,8 @@ pub(crate) enum Wish {
     Transient(usize),
     /// Fails for want of a dependency until it is healed.
     Away,
+    /// Never returns.
+    Hang,
 }
 
 /// A handler whose effect is one outbox row per event, with the event's id as key.
@@ -374,6 +385,7 @@ impl Handler for Recorder {
                 Some("unclassified") => Wish::Unclassified,
                 Some("panic") => Wish::Panic,
                 Some("away") => Wish::Away,
+                Some("hang") => Wish::Hang,
                 Some("transient") => Wish::Transient(2),
                 _ => Wish::Effect,
             },
@@ -406,6 +418,7 @@ impl Handler for Recorder {
         for (index, inbound) in events.iter().enumerate() {
             match inbound.event {
                 Wish::Effect => {}
+                Wish::Hang => std::future::pending().await,
                 Wish::Away if self.healed.load(Ordering::Relaxed) => {}
                 Wish::Away => return Err(HandleError::transient("the gate is away")),
                 Wish::Aside => asides.push(Aside {
