@@ -1,7 +1,7 @@
 //! `holdfast serve`: one service, or all in one process, until SIGTERM or SIGINT. One that ends by
 //! itself ends the process, so that whoever supervises it sees it.
 
-use std::pin::Pin;
+use std::{pin::Pin, time::Duration};
 
 use anyhow::Context;
 use clap::FromArgMatches;
@@ -40,6 +40,7 @@ type Running = Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send>>;
 /// The service refused to start, or broke.
 pub async fn run(args: Args) -> anyhow::Result<Exit> {
     let shutdown = Shutdown::on_signal();
+    platform::watchdog::start(blocked_for(&args.service)?).context("the watchdog has no thread")?;
     match args.service {
         Service::Order(config) => ::order::run(config, shutdown).await?,
         Service::Payment(config) => payment::run(config, shutdown).await?,
@@ -48,6 +49,19 @@ pub async fn run(args: Args) -> anyhow::Result<Exit> {
         Service::All => run_all(&shutdown).await?,
     }
     Ok(Exit::Done)
+}
+
+/// How long the runtime may be blocked.
+fn blocked_for(service: &Service) -> anyhow::Result<Duration> {
+    let seconds = match service {
+        Service::Order(config) => config.common.blocked_seconds,
+        Service::Payment(config) => config.common.blocked_seconds,
+        Service::Stock(config) => config.common.blocked_seconds,
+        Service::All => from_environment::<CommonConfig>()?.blocked_seconds,
+        // Has no part in any promise.
+        Service::GatewaySim(_) => 3_600,
+    };
+    Ok(Duration::from_secs(seconds))
 }
 
 async fn run_all(shutdown: &Shutdown) -> anyhow::Result<()> {

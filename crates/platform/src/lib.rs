@@ -9,6 +9,7 @@ pub mod ops;
 pub mod periodic;
 pub mod shutdown;
 pub mod telemetry;
+pub mod watchdog;
 
 pub use config::{CommonConfig, Environment, PaymentsMode};
 pub use ops::{Ops, serve};

@@ -16,7 +16,7 @@ use axum::{
 use serde::Serialize;
 use tokio::net::TcpListener;
 
-use crate::{Shutdown, config::Listen, telemetry};
+use crate::{Shutdown, config::Listen, telemetry, watchdog};
 
 /// Why a process is not ready: named conditions, each ready or not with a word why.
 #[derive(Debug, Clone, Default)]
@@ -76,12 +76,20 @@ impl Ops {
     /// The routes of the operations port.
     pub fn router(&self) -> Router {
         let router = Router::new()
-            .route("/livez", get(|| async { "ok" }))
+            .route("/livez", get(livez))
             .route("/readyz", get(readyz))
             .route("/metrics", get(metrics));
         #[cfg(feature = "failpoints")]
         let router = router.route("/failpoints", get(failpoints).post(set_failpoints));
         router.with_state(self.clone())
+    }
+}
+
+async fn livez() -> (StatusCode, &'static str) {
+    if watchdog::is_live() {
+        (StatusCode::OK, "ok")
+    } else {
+        (StatusCode::SERVICE_UNAVAILABLE, "the runtime is blocked")
     }
 }
 
