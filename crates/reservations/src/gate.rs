@@ -275,6 +275,7 @@ impl Gate {
     fn note_present(&self) {
         if self.inner.breaker.close() {
             metrics::gauge!("gate_available").set(1.0);
+            metrics::counter!("gate_breaker_closed_total").increment(1);
             tracing::info!("gate answers again");
         }
     }

@@ -2,7 +2,10 @@
 //! Kafka share it; the caller begins and commits. When the process dies before the commit, nothing
 //! of it is there; after the commit, every retry of a key is a replay.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    sync::Arc,
+};
 
 use contracts::{Code, HoldId, OrderId, Sku, Timestamp};
 use domain::{Buyer, BuyerView, Decision, OrderRequest, Plan, Refusal, plan_batch};
@@ -13,7 +16,7 @@ use store::{
     stock::{self, AcceptView},
 };
 
-use crate::catalogue::Catalogue;
+use crate::{catalogue::Catalogue, deciding::Attempt};
 
 /// Requests to be decided together, first come first served; no hold id comes twice.
 #[derive(Debug)]
@@ -25,6 +28,8 @@ pub(crate) struct Batch {
     pub(crate) traceparents: Vec<Option<String>>,
     /// Whether refusals are stored, as for requests by Kafka.
     pub(crate) by_kafka: bool,
+    /// Of requests by HTTP: over when every run of the batch has ended.
+    pub(crate) attempts: Arc<Vec<Attempt>>,
 }
 
 /// What became of one request, if the transaction commits.
@@ -136,7 +141,13 @@ async fn decide_mine(
             sku: sku.to_string(),
         });
     }
-    let plan = plan_batch(requests, &view.skus, &buyers, view.now);
+    let mut plan = plan_batch(requests, &view.skus, &buyers, view.now);
+    for (request, decision) in requests.iter().zip(&mut plan.decisions) {
+        if let Decision::Accept(order) = decision {
+            let rules = catalogue.rules();
+            order.ttl_seconds = rules.ttl_seconds(order.ttl_seconds, &request.payment_method);
+        }
+    }
     write(tx, batch, requests, &plan, &view, known).await?;
     Ok(view.now)
 }

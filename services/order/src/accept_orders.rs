@@ -8,10 +8,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -25,6 +22,7 @@ use crate::{
     admit_orders::drop_late,
     catalogue::Catalogue,
     place_orders::{Admission, Asked, BATCH_MAX, Placed},
+    rerun::GivenUp,
     sync_gate::SyncGate,
 };
 
@@ -81,11 +79,19 @@ impl AcceptOrders {
         }
     }
 
-    async fn decide(&self, waiting: Vec<Waiting>) {
+    async fn decide(&self, mut waiting: Vec<Waiting>) {
         let begun = clock::monotonic();
         metrics::histogram!("accept_batch_orders")
             .record(f64::from(u32::try_from(waiting.len()).unwrap_or(u32::MAX)));
+        // With the batch, whose last run may outlive the answers: until it has ended its keys are
+        // being decided.
+        let attempts = waiting
+            .iter_mut()
+            .flat_map(|one| std::iter::once(&mut one.first).chain(&mut one.twins))
+            .filter_map(|asked| asked.attempt.take())
+            .collect();
         let batch = Arc::new(Batch {
+            attempts: Arc::new(attempts),
             requests: waiting
                 .iter()
                 .map(|one| one.first.request.clone())
@@ -145,6 +151,7 @@ impl AcceptOrders {
         let middle = batch.requests.len() / 2;
         let part = |range: std::ops::Range<usize>| {
             Arc::new(Batch {
+                attempts: Arc::clone(&batch.attempts),
                 requests: batch.requests[range.clone()].to_vec(),
                 deadlines: batch.deadlines[range.clone()].to_vec(),
                 traceparents: batch.traceparents[range].to_vec(),
@@ -161,26 +168,22 @@ impl AcceptOrders {
     async fn attempt(&self, batch: &Arc<Batch>) -> Result<Decided, StoreError> {
         let (store, catalogue) = (self.store.clone(), Arc::clone(&self.catalogue));
         let batch = Arc::clone(batch);
-        let given_up = Arc::new(AtomicBool::new(false));
-        let too_late = Arc::clone(&given_up);
+        let given_up = GivenUp::default();
+        let run = given_up.clone();
         let work = tokio::spawn(async move {
             platform::crash_point!("cp3", err => return Err(StoreError::no_connection()));
             let mut tx = store.begin().await?;
             let decided = accept_batch::decide(&mut tx, &batch, &catalogue).await?;
             platform::crash_point!("cp4", err => return Err(StoreError::no_connection()));
-            if too_late.load(Ordering::SeqCst) {
-                tx.rollback().await?;
-                return Err(StoreError::no_answer());
-            }
             platform::crash_point!("cp6", err => return Err(commit_unheard(tx)));
-            tx.commit().await?;
+            run.commit(tx).await?;
             platform::crash_point!("cp5", err => return Err(StoreError::no_answer()));
             Ok(decided)
         });
         match tokio::time::timeout(ATTEMPT_WITHIN, work).await {
             Ok(Ok(result)) => result,
             Ok(Err(_)) | Err(_) => {
-                given_up.store(true, Ordering::SeqCst);
+                given_up.give_up();
                 Err(StoreError::no_answer())
             }
         }

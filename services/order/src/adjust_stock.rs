@@ -12,7 +12,11 @@ use store::{
     adjustments::{self, Adjusted, NewAdjustment},
 };
 
-use crate::{parse::adjustment::AdjustmentDraft, rerun, sync_gate::SyncGate};
+use crate::{
+    parse::adjustment::AdjustmentDraft,
+    rerun::{self, GivenUp},
+    sync_gate::SyncGate,
+};
 
 /// Where the key counts.
 const ROUTE: &str = "POST /v1/skus/{sku}/adjustments";
@@ -35,18 +39,18 @@ pub(crate) async fn adjust(
         delta: draft.delta,
         reason: draft.reason.clone(),
     };
-    let adjusted = rerun::until_known(|| transact(store.clone(), new.clone())).await?;
+    let adjusted = rerun::until_known(|run| transact(store.clone(), new.clone(), run)).await?;
     if let Adjusted::Done(adjustment) | Adjusted::Repeat(adjustment) = &adjusted {
         sync.sku_now(adjustment.sku.clone()).await;
     }
     Ok(adjusted)
 }
 
-async fn transact(store: Store, new: NewAdjustment) -> Result<Adjusted, StoreError> {
+async fn transact(store: Store, new: NewAdjustment, run: GivenUp) -> Result<Adjusted, StoreError> {
     let mut tx = store.begin().await?;
     match adjustments::insert(&mut tx, &new).await {
         Ok(done @ Adjusted::Done(_)) => {
-            tx.commit().await?;
+            run.commit(tx).await?;
             Ok(done)
         }
         Ok(other) => {

@@ -12,6 +12,7 @@ use store::PgClock;
 use tokio::sync::mpsc;
 
 use crate::{
+    deciding::Deciding,
     look_up::{LookUp, Verdict},
     place_orders::{Admission, Asked, BATCH_MAX, Placed},
 };
@@ -21,6 +22,17 @@ use crate::{
 pub(crate) struct Next {
     pub(crate) accept: mpsc::Sender<Asked>,
     pub(crate) look_up: mpsc::Sender<LookUp>,
+    pub(crate) deciding: Deciding,
+}
+
+impl Next {
+    /// Hands an order to the accept; gives it back when its queue is full.
+    pub(crate) fn accept(&self, mut asked: Asked) -> Result<(), Box<Asked>> {
+        asked.attempt = Some(self.deciding.begin(asked.request.hold_id));
+        self.accept
+            .try_send(asked)
+            .map_err(|error| Box::new(error.into_inner()))
+    }
 }
 
 /// Asks the gate of one shard until the entrance is closed and the queue is empty.
@@ -98,7 +110,7 @@ fn pass_on(mut asked: Asked, outcome: ReserveOutcome, next: &Next) {
 /// A full queue sheds: the hold goes by the sweep.
 fn to_accept(mut asked: Asked, admission: Admission, next: &Next) {
     asked.admission = admission;
-    if let Err(error) = next.accept.try_send(asked) {
-        error.into_inner().answer(Placed::Unavailable);
+    if let Err(asked) = next.accept(asked) {
+        asked.answer(Placed::Unavailable);
     }
 }

@@ -14,7 +14,10 @@ use store::{
     orders::{self, Ending, Transitioned},
 };
 
-use crate::{rerun, sync_gate::SyncGate};
+use crate::{
+    rerun::{self, GivenUp},
+    sync_gate::SyncGate,
+};
 
 /// What became of a request to cancel.
 #[derive(Debug, Clone)]
@@ -39,7 +42,8 @@ pub(crate) async fn cancel(
     reason: String,
 ) -> Result<Canceled, StoreError> {
     let canceled =
-        rerun::until_known(|| transact(store.clone(), id, shop.cloned(), reason.clone())).await?;
+        rerun::until_known(|run| transact(store.clone(), id, shop.cloned(), reason.clone(), run))
+            .await?;
     if let Canceled::Done(order) = &canceled {
         sync.hold_now(order.hold()).await;
     }
@@ -51,6 +55,7 @@ async fn transact(
     id: OrderId,
     shop: Option<Shop>,
     reason: String,
+    run: GivenUp,
 ) -> Result<Canceled, StoreError> {
     let now = store.clock().await?;
     let mut tx = store.begin().await?;
@@ -80,7 +85,7 @@ async fn transact(
     let outcome = orders::transition(&mut tx, &[ending], now, source::ORDER).await?;
     match outcome.into_iter().next() {
         Some(Transitioned::Applied(order)) => {
-            tx.commit().await?;
+            run.commit(tx).await?;
             Ok(Canceled::Done(order))
         }
         // Can't be while it is locked; if it were, nothing of this transaction may stay.

@@ -8,7 +8,7 @@ use std::{
 };
 
 use contracts::{Line, Sku};
-use domain::{Shard, SkuView};
+use domain::{Shard, SkuView, deadline::HoldRules};
 
 /// What routing needs to know of a SKU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,6 +23,8 @@ pub(crate) struct Seen {
 #[derive(Debug, Default)]
 pub(crate) struct Catalogue {
     seen: RwLock<HashMap<Sku, Seen>>,
+    /// How long holds last.
+    rules: HoldRules,
 }
 
 /// Where an order's gate lives.
@@ -35,6 +37,18 @@ pub(crate) enum Route {
 }
 
 impl Catalogue {
+    /// Nothing seen yet.
+    pub(crate) fn new(rules: HoldRules) -> Self {
+        Self {
+            rules,
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn rules(&self) -> &HoldRules {
+        &self.rules
+    }
+
     /// Takes what a locked view says.
     pub(crate) fn learn<'a>(&self, views: impl Iterator<Item = (&'a Sku, &'a SkuView)>) {
         for (sku, view) in views {

@@ -4,7 +4,7 @@ use std::net::{SocketAddr, TcpListener};
 
 use clap::Args;
 use contracts::Shop;
-use domain::deadline::TTL_SECONDS;
+use domain::deadline::{HoldRules, HoldRulesError, TTL_SECONDS};
 use platform::{
     CommonConfig, Environment,
     config::{DEFAULT_SECRETS, Unsafe},
@@ -28,6 +28,14 @@ pub struct Config {
     /// A socket that was bound already, in place of `listen`: for tests.
     #[arg(skip)]
     pub listener: Option<TcpListener>,
+    /// Connections that one address may have, this machine's own excepted; 0 for any number, as
+    /// behind a proxy on another machine
+    #[arg(
+        long,
+        env = "HOLDFAST_CONNECTIONS_PER_ADDRESS",
+        default_value_t = 1_000
+    )]
+    pub connections_per_address: usize,
     /// The key of the shop that places orders
     #[arg(
         long,
@@ -64,6 +72,17 @@ impl Config {
             .filter(|ttl| TTL_SECONDS.contains(ttl))
     }
 
+    /// How long holds last.
+    pub(crate) fn hold_rules(&self) -> Result<HoldRules, HoldRulesError> {
+        let common = &self.common;
+        HoldRules::parse(
+            &common.hold_seconds_by_method,
+            common.hold_payment_seconds,
+            common.hold_retry_seconds,
+            common.hold_cap_seconds,
+        )
+    }
+
     /// Adds what is wrong with the settings alone, whatever the servers say (P15).
     pub(crate) fn check(&self, unsafe_: &mut Unsafe) {
         unsafe_.check(
@@ -75,6 +94,9 @@ impl Config {
                 self.reservation_ttl_seconds
             ),
         );
+        if let Err(error) = self.hold_rules() {
+            unsafe_.check(true, format!("HOLDFAST_HOLD_*: {error}"));
+        }
         let keys = [
             ("HOLDFAST_API_KEY", &self.api_key),
             ("HOLDFAST_OPERATOR_KEY", &self.operator_key),
@@ -138,5 +160,7 @@ mod tests {
         }
         let found = problems(&["--environment", "production", "--reservation-ttl-seconds=0"]);
         assert_eq!(found.len(), 3, "{found:?}");
+        let found = problems(&["--hold-seconds-by-method", "card"]);
+        assert_eq!(found.len(), 1, "{found:?}");
     }
 }

@@ -20,6 +20,7 @@ use tokio::sync::mpsc;
 
 use crate::{
     accept_batch::{self, accepted_id, what_was_answered},
+    deciding::Deciding,
     place_orders::{Asked, Placed, Refused},
     sync_gate::SyncGate,
 };
@@ -37,6 +38,8 @@ pub(crate) enum Verdict {
     Refused(Code),
     /// The hold is there with other lines.
     OtherHold,
+    /// Another attempt with this key is being decided.
+    BeingDecided,
 }
 
 /// An order that the gate has refused.
@@ -56,7 +59,12 @@ struct Found {
 }
 
 /// Looks keys up until the entrance is closed and the queue is empty.
-pub(crate) async fn run(store: Store, sync: SyncGate, mut queue: mpsc::Receiver<LookUp>) {
+pub(crate) async fn run(
+    store: Store,
+    sync: SyncGate,
+    deciding: Deciding,
+    mut queue: mpsc::Receiver<LookUp>,
+) {
     let mut batch: Vec<LookUp> = Vec::with_capacity(BATCH_MAX);
     while queue.recv_many(&mut batch, BATCH_MAX).await > 0 {
         metrics::gauge!("queue_depth_orders", "stage" => "look-up")
@@ -70,6 +78,7 @@ pub(crate) async fn run(store: Store, sync: SyncGate, mut queue: mpsc::Receiver<
         if timely.is_empty() {
             continue;
         }
+        let timely = note_undecided(timely, &deciding);
         match tokio::time::timeout(READ_WITHIN, read(&store, &timely)).await {
             Ok(Ok(found)) => {
                 for one in timely {
@@ -89,6 +98,21 @@ pub(crate) async fn run(store: Store, sync: SyncGate, mut queue: mpsc::Receiver<
             }
         }
     }
+}
+
+/// A key whose first attempt is still being decided in this process is refused nothing: should the
+/// look-up find no row for it, one may come in a moment.
+fn note_undecided(batch: Vec<LookUp>, deciding: &Deciding) -> Vec<LookUp> {
+    batch
+        .into_iter()
+        .map(|one| match deciding.contains(one.asked.request.hold_id) {
+            true => LookUp {
+                verdict: Verdict::BeingDecided,
+                ..one
+            },
+            false => one,
+        })
+        .collect()
 }
 
 /// Without the look-up no refusal is believed.
@@ -151,7 +175,7 @@ fn answer(one: LookUp, found: &Found, sync: &SyncGate) {
         }),
         Some(_) => Placed::Unavailable,
         None => match verdict {
-            Verdict::OtherHold => Placed::InFlight,
+            Verdict::OtherHold | Verdict::BeingDecided => Placed::InFlight,
             Verdict::Refused(code) => Placed::Refused(refused(&asked, code, &found.skus)),
         },
     };

@@ -35,14 +35,12 @@ use tokio::sync::{mpsc, oneshot};
 use crate::{
     admit_orders,
     catalogue::{Catalogue, Route},
-    health::Backlog,
+    deciding::Attempt,
+    mode::{Backlog, QUEUE_MAX},
 };
 
 /// The most orders of one call of the gate and of one transaction.
 pub(crate) const BATCH_MAX: usize = 128;
-
-/// The most orders that wait before a stage; more are 503.
-pub(crate) const QUEUE_MAX: usize = 4_096;
 
 /// What became of a request.
 #[derive(Debug, Clone)]
@@ -151,6 +149,8 @@ pub(crate) struct Asked {
     /// After it the accept takes nothing, in PostgreSQL's clock.
     pub(crate) deadline: Timestamp,
     pub(crate) admission: Admission,
+    /// While the accept has it.
+    pub(crate) attempt: Option<Attempt>,
     answer: oneshot::Sender<Placed>,
 }
 
@@ -244,10 +244,11 @@ impl PlaceOrders {
             received,
             deadline,
             admission: Admission::Direct,
+            attempt: None,
             answer,
         };
         match route {
-            Route::Several => inner.stages.accept.try_send(asked).ok()?,
+            Route::Several => inner.stages.accept(asked).ok()?,
             Route::Shard(shard) => self.lane(shard).try_send(asked).ok()?,
         }
         Some(answered)

@@ -15,7 +15,7 @@ use store::{
 use crate::{
     catalogue::{Catalogue, Seen},
     parse::sku::SkuDraft,
-    rerun,
+    rerun::{self, GivenUp},
     sync_gate::SyncGate,
 };
 
@@ -58,7 +58,7 @@ pub(crate) async fn put(
         waiting_room: WaitingRoom::parse(draft.waiting_room.as_str()).unwrap_or_default(),
         shard: Shard::default(),
     };
-    let done = rerun::until_known(|| transact(store.clone(), wanted.clone())).await?;
+    let done = rerun::until_known(|run| transact(store.clone(), wanted.clone(), run)).await?;
     let Some(row) = skus::get(store, sku).await? else {
         return Err(StoreError::Mismatch {
             doing: "read a SKU back",
@@ -81,10 +81,10 @@ pub(crate) async fn put(
     })
 }
 
-async fn transact(store: Store, wanted: SkuPut) -> Result<Put, StoreError> {
+async fn transact(store: Store, wanted: SkuPut, run: GivenUp) -> Result<Put, StoreError> {
     let mut tx = store.begin().await?;
     let id = HoldId::derive("opening", ROUTE, wanted.sku.as_str());
     let done = skus::put(&mut tx, &wanted, id).await?;
-    tx.commit().await?;
+    run.commit(tx).await?;
     Ok(done)
 }

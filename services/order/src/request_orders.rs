@@ -217,6 +217,7 @@ impl RequestOrders {
                 .map(|(event, _)| event.traceparent.clone())
                 .collect(),
             by_kafka: true,
+            attempts: Arc::default(),
         };
         let decided = accept_batch::decide(tx, &batch, &self.catalogue).await?;
         let mut refusals = Vec::new();

@@ -2,14 +2,17 @@
 //! PostgreSQL is away it answers 503 and waits; when asked to end it is not ready at once, finishes
 //! the requests in flight, flushes its stages, stops consuming and is gone within 10 s (P13).
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, OnceLock},
+    time::{Duration, Instant},
+};
 
 use contracts::{ConsumerName, TopicNames};
-use messaging::{ConsumerConfig, ConsumerError, relay::RelayConfig};
-use platform::{Ops, Shutdown, config::Unsafe, periodic};
+use messaging::{ConsumerConfig, ConsumerError, Stall, relay::RelayConfig};
+use platform::{Ops, Shutdown, config::Unsafe, periodic, shutdown};
 use reservations::{Gate, GateConfig};
 use secrecy::ExposeSecret;
-use store::{PgClock, Store, StoreError, StoreOptions};
+use store::{PgClock, Probe, Store, StoreError, StoreOptions};
 use tokio::sync::mpsc;
 
 use crate::{
@@ -17,10 +20,12 @@ use crate::{
     accept_orders::AcceptOrders,
     admit_orders::Next,
     catalogue::Catalogue,
-    health::{self, Backlog},
-    http::{self, App, Keys},
+    deciding::Deciding,
+    health,
+    http::{self, App, Keys, PerAddress},
     look_up,
-    place_orders::{PlaceOrders, QUEUE_MAX},
+    mode::{self, Backlog, POOL_WAIT, QUEUE_MAX},
+    place_orders::PlaceOrders,
     request_orders::RequestOrders,
     sync_gate::SyncGate,
     watch_orders::WatchOrders,
@@ -58,6 +63,9 @@ const BEAT_EVERY: Duration = Duration::from_secs(1);
 /// What is left of the grace when the requests in flight are done.
 const FLUSH_WITHIN: Duration = Duration::from_secs(4);
 
+/// Of the grace, what is kept for closing connections and leaving.
+const RESERVE: Duration = Duration::from_secs(1);
+
 /// How long connections may take to close.
 const CLOSE_WITHIN: Duration = Duration::from_millis(500);
 
@@ -87,7 +95,21 @@ pub async fn run(mut config: Config, shutdown: Shutdown) -> Result<(), RunError>
     let backlog = app.place.backlog();
     let sync = app.sync.clone();
     let router = http::router(Arc::new(app), &ops);
-    let served = own.spawn(http::serve::serve(listener, router, own.clone()));
+    let per_address = PerAddress::new(config.connections_per_address);
+    let served = own.spawn(http::serve::serve(
+        listener,
+        router,
+        per_address,
+        own.clone(),
+    ));
+
+    let begun = say_when_it_ends(&ops, &own);
+    mode::start(
+        Probe::new(&background_options(&config)),
+        vec![servers.api.clone(), servers.background.clone()],
+        servers.gate.clone(),
+        &own,
+    );
 
     // Until this is done the clock has no reading, so nothing is accepted.
     let started = check_servers(&config, &servers, &own).await;
@@ -95,19 +117,20 @@ pub async fn run(mut config: Config, shutdown: Shutdown) -> Result<(), RunError>
         Ok(()) if own.has_begun() => Ok(()),
         Ok(()) => {
             ops.set("started", true, "checked");
-            let (api, gate) = (servers.api.clone(), servers.gate.clone());
-            health::start(api, gate, clock.clone(), backlog, ops.clone(), &own);
+            let api = servers.api.clone();
+            health::start(api, clock.clone(), backlog, ops.clone(), &own);
             relay(&config, &servers, &own);
             consume(&config, &servers, clock, catalogue, sync, &ops, &own).await
         }
         Err(error) => Err(error),
     };
-    ops.set("shutdown", false, "has begun");
     own.begin();
     if served.await.is_err() {
         tracing::error!("serving ended in a panic");
     }
-    if !own.finished(FLUSH_WITHIN).await {
+    let spent = begun.get().map(Instant::elapsed).unwrap_or_default();
+    let left = shutdown::GRACE.saturating_sub(spent + RESERVE);
+    if !own.finished(left.min(FLUSH_WITHIN)).await {
         tracing::warn!("some work was cut off at the end; the sweep does it");
     }
     // A connection whose server has fallen silent would be waited for without end.
@@ -118,6 +141,18 @@ pub async fn run(mut config: Config, shutdown: Shutdown) -> Result<(), RunError>
     consumed
 }
 
+/// Readiness goes first, so that nobody sends new requests here; gives the moment.
+fn say_when_it_ends(ops: &Ops, own: &Shutdown) -> Arc<OnceLock<Instant>> {
+    let begun = Arc::new(OnceLock::new());
+    let (ops, token, moment) = (ops.clone(), own.clone(), Arc::clone(&begun));
+    own.spawn(async move {
+        token.begun().await;
+        ops.set("shutdown", false, "has begun");
+        moment.get_or_init(platform::clock::monotonic);
+    });
+    begun
+}
+
 fn connect(config: &Config) -> Result<Servers, RunError> {
     let mut found = Unsafe::default();
     config.check(&mut found);
@@ -125,6 +160,7 @@ fn connect(config: &Config) -> Result<Servers, RunError> {
     let url = common.database_url.expose_secret();
     let api = Store::connect(&StoreOptions {
         max_connections: common.db_connections.max(2),
+        acquire_timeout: POOL_WAIT,
         statement_timeout: Duration::from_secs(2),
         ..StoreOptions::new(url, "holdfast order")
     });
@@ -171,7 +207,7 @@ fn assemble(
     ttl_seconds: i32,
     own: &Shutdown,
 ) -> (App, Arc<Catalogue>) {
-    let catalogue = Arc::new(Catalogue::default());
+    let catalogue = Arc::new(Catalogue::new(config.hold_rules().unwrap_or_default()));
     let sync = SyncGate::start(servers.background.clone(), servers.gate.clone(), own);
     let (accept, to_accept) = mpsc::channel(QUEUE_MAX);
     let stage = AcceptOrders {
@@ -182,9 +218,19 @@ fn assemble(
     };
     own.spawn(stage.run(to_accept));
     let (look_up, to_look_up) = mpsc::channel(QUEUE_MAX);
-    own.spawn(look_up::run(servers.api.clone(), sync.clone(), to_look_up));
+    let deciding = Deciding::default();
+    own.spawn(look_up::run(
+        servers.api.clone(),
+        sync.clone(),
+        deciding.clone(),
+        to_look_up,
+    ));
     let place = PlaceOrders::new(
-        Next { accept, look_up },
+        Next {
+            accept,
+            look_up,
+            deciding,
+        },
         servers.gate.clone(),
         clock.clone(),
         Arc::clone(&catalogue),
@@ -290,7 +336,8 @@ async fn consume(
         shop: config.shop.clone(),
     };
     let names = TopicNames::new(&config.common.topic_suffix);
-    let consumer = ConsumerConfig::new(config.common.kafka_brokers.clone(), names, "order");
+    let mut consumer = ConsumerConfig::new(config.common.kafka_brokers.clone(), names, "order");
+    consumer.stall = Stall::after(Duration::from_secs(config.common.stall_seconds));
     let store = servers.background.clone();
     messaging::consumer::run(handler, consumer, store, ops.clone(), own.clone())
         .await

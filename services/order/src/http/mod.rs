@@ -8,6 +8,7 @@ pub(crate) mod problem;
 mod schema;
 pub(crate) mod serve;
 mod skus;
+mod slow;
 #[cfg(test)]
 mod tests;
 mod trace;
@@ -28,6 +29,7 @@ use utoipa_swagger_ui::SwaggerUi;
 
 pub(crate) use auth::Keys;
 use problem::Problem;
+pub(crate) use slow::PerAddress;
 
 use crate::{
     catalogue::Catalogue, place_orders::PlaceOrders, sync_gate::SyncGate, watch_orders::WatchOrders,
@@ -119,6 +121,9 @@ impl From<StoreError> for Problem {
         if error.is_unknown_outcome() {
             tracing::warn!(error = cause, "a request has an unknown outcome");
             Self::outcome_unknown()
+        } else if matches!(error, StoreError::Away) {
+            // Said once, by the mode.
+            Self::unavailable()
         } else if error.is_transient() {
             tracing::warn!(error = cause, "a request met a database that is away");
             Self::unavailable()

@@ -1,0 +1,184 @@
+//! Clients that are slow on purpose. hyper bounds the whole time from one request to the head of the
+//! next, which is how long a connection may idle; a head that has begun gets less.
+
+use std::{
+    collections::HashMap,
+    net::IpAddr,
+    pin::Pin,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::TcpStream,
+    time::{Instant, Sleep},
+};
+
+/// Counts the begins and ends of requests: odd while one is being served. Told by the service, read
+/// by the stream.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Serving(Arc<AtomicU64>);
+
+impl Serving {
+    /// A request begins to be served, or has been.
+    pub(crate) fn turn(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn turns(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A stream that fails when a head which has begun is not there within a bound.
+#[derive(Debug)]
+pub(crate) struct HeadWithin {
+    stream: TcpStream,
+    serving: Serving,
+    bound: Duration,
+    /// Runs since the first byte of a head, with the turns by then: the next turn ends it.
+    deadline: Option<(u64, Pin<Box<Sleep>>)>,
+}
+
+impl HeadWithin {
+    pub(crate) fn new(stream: TcpStream, serving: Serving, bound: Duration) -> Self {
+        Self {
+            stream,
+            serving,
+            bound,
+            deadline: None,
+        }
+    }
+}
+
+impl AsyncRead for HeadWithin {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        let before = buf.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(cx, buf);
+        let turns = self.serving.turns();
+        self.deadline.take_if(|(armed, _)| *armed != turns);
+        if turns.is_multiple_of(2) && self.deadline.is_none() && buf.filled().len() > before {
+            let until = Instant::now() + self.bound;
+            self.deadline = Some((turns, Box::pin(tokio::time::sleep_until(until))));
+        }
+        if read.is_pending()
+            && let Some((_, deadline)) = &mut self.deadline
+            && deadline.as_mut().poll(cx).is_ready()
+        {
+            return Poll::Ready(Err(std::io::ErrorKind::TimedOut.into()));
+        }
+        read
+    }
+}
+
+impl AsyncWrite for HeadWithin {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[std::io::IoSlice<'_>],
+    ) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}
+
+/// Connections per address. This machine's own are not counted: a proxy on it speaks for many.
+#[derive(Debug, Clone)]
+pub(crate) struct PerAddress {
+    /// The most; 0 counts none.
+    most: usize,
+    open: Arc<Mutex<HashMap<IpAddr, usize>>>,
+}
+
+/// A connection that counts until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Counted(Option<(PerAddress, IpAddr)>);
+
+impl PerAddress {
+    pub(crate) fn new(most: usize) -> Self {
+        Self {
+            most,
+            open: Arc::default(),
+        }
+    }
+
+    /// Counts a connection; `None` when its address has as many as it may.
+    pub(crate) fn admit(&self, address: IpAddr) -> Option<Counted> {
+        if self.most == 0 || address.to_canonical().is_loopback() {
+            return Some(Counted(None));
+        }
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = open.entry(address).or_default();
+        if *count >= self.most {
+            metrics::counter!("connections_refused_total").increment(1);
+            return None;
+        }
+        *count += 1;
+        Some(Counted(Some((self.clone(), address))))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        let Some((of, address)) = self.0.take() else {
+            return;
+        };
+        let mut open = of.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = open.get_mut(&address) {
+            *count -= 1;
+            if *count == 0 {
+                open.remove(&address);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_has_so_many_connections_and_this_machine_any_number() {
+        let limit = PerAddress::new(2);
+        let address: IpAddr = "192.0.2.1".parse().unwrap();
+        let (first, _second) = (limit.admit(address).unwrap(), limit.admit(address).unwrap());
+        assert!(limit.admit(address).is_none());
+        assert!(limit.admit("192.0.2.2".parse().unwrap()).is_some());
+        drop(first);
+        assert!(limit.admit(address).is_some());
+        for own in ["127.0.0.1", "::1", "::ffff:127.0.0.1"] {
+            let own: IpAddr = own.parse().unwrap();
+            let all: Vec<_> = (0..9).map(|_| limit.admit(own)).collect();
+            assert!(all.iter().all(Option::is_some));
+        }
+        assert!(PerAddress::new(0).admit(address).is_some());
+    }
+}
