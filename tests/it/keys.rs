@@ -194,3 +194,68 @@ async fn a_client_that_hangs_up_cancels_nothing_half_way() {
     world.settled().await;
     world.end().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_retry_that_the_gate_refuses_while_its_first_attempt_is_decided_is_told_to_wait() {
+    let world = World::start().await;
+    world.operator().put_sku("UNDECIDED", 1, &json!({})).await;
+    let (shop, body) = (world.shop(), api::order("c-1", &[("UNDECIDED", 1)]));
+    // The stock row is locked, so that the accept can't decide.
+    let mut lock = match world.store.begin().await {
+        Ok(lock) => lock,
+        Err(error) => panic!("{error}"),
+    };
+    let (Ok(sku), Ok(first)) = (
+        contracts::Sku::parse("UNDECIDED"),
+        "shop".parse::<contracts::Shop>(),
+    ) else {
+        panic!("names")
+    };
+    if let Err(error) = store::stock::lock(&mut lock, std::slice::from_ref(&sku)).await {
+        panic!("{error}");
+    }
+    let attempt = tokio::spawn({
+        let (shop, body) = (shop.clone(), body.clone());
+        async move { shop.place("undecided", &body).await }
+    });
+    // The gate forgets the first attempt's hold, as in a rebuild, and gives the unit away.
+    let gate = world.gate_client();
+    let (Ok(customer), Ok(quantity)) = ("c-1".parse::<contracts::CustomerId>(), contracts::Quantity::new(1)) else {
+        panic!("names")
+    };
+    let hold = |key: &str| domain::Hold {
+        hold_id: contracts::HoldId::derive("shop", "POST /v1/orders", key),
+        buyer: domain::Buyer {
+            shop: first.clone(),
+            customer: customer.clone(),
+        },
+        lines: vec![contracts::Line {
+            sku: sku.clone(),
+            quantity,
+        }],
+    };
+    let shard = domain::Shard(0);
+    tests::wait_for("the first attempt's hold to go", || async {
+        let released = gate.release(shard, &[hold("undecided")], &[]).await.ok()?;
+        (released == [reservations::SettleOutcome::Done]).then_some(())
+    })
+    .await;
+    let now = platform::clock::now().timestamp_millis();
+    let taken = gate.reserve(shard, now, &[hold("another")]).await;
+    assert_eq!(taken, [reservations::ReserveOutcome::Ok]);
+
+    let retry = shop.place("undecided", &body).await;
+    let text = String::from_utf8_lossy(&retry.body).into_owned();
+    assert_eq!(retry.status, 409, "{text}");
+    assert_eq!(retry.json()["code"], "request-in-flight");
+    assert!(retry.headers.contains_key("retry-after"));
+    if let Err(error) = lock.rollback().await {
+        panic!("{error}");
+    }
+    match attempt.await {
+        Ok(answer) => drop(api::accepted(&answer)),
+        Err(error) => panic!("{error}"),
+    }
+    world.settled().await;
+    world.end().await;
+}

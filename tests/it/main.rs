@@ -17,5 +17,6 @@ mod postgres_faults;
 mod redis_faults;
 mod redis_loss;
 mod requests;
+mod restarts;
 mod selling;
 mod verify;

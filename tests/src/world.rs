@@ -110,6 +110,11 @@ impl Running {
         }
     }
 
+    /// Asks it to stop, without waiting.
+    pub fn begin(&self) {
+        self.shutdown.begin();
+    }
+
     /// Ends it at once, as a crash would: nothing is flushed.
     pub fn kill(self) {
         self.task.abort();
