@@ -220,7 +220,10 @@ async fn a_retry_that_the_gate_refuses_while_its_first_attempt_is_decided_is_tol
     });
     // The gate forgets the first attempt's hold, as in a rebuild, and gives the unit away.
     let gate = world.gate_client();
-    let (Ok(customer), Ok(quantity)) = ("c-1".parse::<contracts::CustomerId>(), contracts::Quantity::new(1)) else {
+    let (Ok(customer), Ok(quantity)) = (
+        "c-1".parse::<contracts::CustomerId>(),
+        contracts::Quantity::new(1),
+    ) else {
         panic!("names")
     };
     let hold = |key: &str| domain::Hold {
