@@ -1,13 +1,7 @@
 //! Class E: an event that comes again, from anywhere, has no second effect.
 
-use std::time::Duration;
-
 use contracts::{ConsumerName, Topic};
 use futures::future::join_all;
-use rdkafka::{
-    ClientConfig, Offset, TopicPartitionList,
-    consumer::{BaseConsumer, CommitMode, Consumer},
-};
 use serde_json::{Value, json};
 use tests::{Options, World, api, wait_for};
 
@@ -63,36 +57,6 @@ async fn copies_on_two_partitions_handled_side_by_side_have_one_effect() {
     world.end().await;
 }
 
-/// Puts every group back to the start of its topic, as an operator does while nobody consumes.
-async fn reset_offsets(world: &World) {
-    for consumer in ConsumerName::ALL {
-        let (brokers, group) = (world.brokers.clone(), world.names.group(consumer));
-        let topic = world.names.topic(consumer.topic());
-        let reset = tokio::task::spawn_blocking(move || {
-            let member: BaseConsumer = ClientConfig::new()
-                .set("bootstrap.servers", &brokers)
-                .set("group.id", &group)
-                .set("enable.auto.commit", "false")
-                .create()?;
-            let metadata = member.fetch_metadata(Some(&topic), Duration::from_secs(15))?;
-            let mut list = TopicPartitionList::new();
-            for partition in metadata
-                .topics()
-                .iter()
-                .flat_map(|topic| topic.partitions())
-            {
-                list.add_partition_offset(&topic, partition.id(), Offset::Offset(0))?;
-            }
-            member.commit(&list, CommitMode::Sync)
-        });
-        match reset.await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => panic!("{consumer:?}: {error}"),
-            Err(error) => panic!("{error}"),
-        }
-    }
-}
-
 async fn stop_services(world: &mut World) {
     for order in world.order.drain(..) {
         order.stop().await;
@@ -141,7 +105,10 @@ async fn state(world: &World) -> Value {
 
 async fn replay_from_the_start(world: &mut World) {
     stop_services(world).await;
-    reset_offsets(world).await;
+    // As an operator does while nobody consumes.
+    for consumer in ConsumerName::ALL {
+        world.kafka.reset_offsets(consumer).await;
+    }
     start_services(world).await;
     wait_until_read(world).await;
     world.consistent().await;

@@ -115,17 +115,7 @@ async fn lost_answers_of_every_verb_take_and_give_each_unit_once() {
         gate.ping().await.is_ok()
     })
     .await;
-    // The server knows every script: an answer that is lost is that of a call that ran.
-    for (key, released) in [("warm-1", true), ("warm-2", false)] {
-        let warm = [hold(key, "w", &[("A", 1)])];
-        direct.reserve(SHARD, 0, &warm).await;
-        direct.keep(SHARD, &warm, &[], NEXT).await.unwrap();
-        if released {
-            direct.release(SHARD, &warm, &[]).await.unwrap();
-        } else {
-            direct.commit(SHARD, &warm, &[]).await.unwrap();
-        }
-    }
+    load_scripts(direct).await;
     let holds: Vec<_> = (0..LOST)
         .map(|n| hold(&n.to_string(), &format!("c{n}"), &[("A", 1)]))
         .collect();
@@ -178,6 +168,24 @@ async fn lost_answers_of_every_verb_take_and_give_each_unit_once() {
         "each given back once"
     );
     assert_eq!(direct.snapshot(SHARD).await.unwrap().holds.len(), left);
+}
+
+/// The server knows every script: an answer that is lost is that of a call that ran.
+async fn load_scripts(direct: &Gate) {
+    for (key, released) in [("warm-1", true), ("warm-2", false)] {
+        let warm = [hold(key, "w", &[("A", 1)])];
+        direct.reserve(SHARD, 0, &warm).await;
+        direct
+            .keep(SHARD, &warm, &[], NEXT)
+            .await
+            .expect("a gate that answers");
+        let ended = if released {
+            direct.release(SHARD, &warm, &[]).await
+        } else {
+            direct.commit(SHARD, &warm, &[]).await
+        };
+        ended.expect("a gate that answers");
+    }
 }
 
 /// Until it is answered: a cut connection is replaced within a moment.
