@@ -184,7 +184,10 @@ impl Plant {
     /// It does not answer.
     pub async fn redis_connection(&self) -> anyhow::Result<redis::aio::MultiplexedConnection> {
         let client = redis::Client::open(self.redis_url.as_str())?;
-        let connect = client.get_multiplexed_async_connection();
+        let patient = redis::AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(Duration::from_secs(10)))
+            .set_response_timeout(Some(Duration::from_secs(10)));
+        let connect = client.get_multiplexed_async_connection_with_config(&patient);
         Ok(tokio::time::timeout(Duration::from_secs(10), connect).await??)
     }
 
@@ -474,7 +477,7 @@ fn replicas(
         )
     };
     let mut all = vec![make("gateway".into(), ServiceName::GatewaySim, gateway)];
-    for number in 0..2 {
+    for (number, payment) in payments.into_iter().enumerate() {
         all.push(make(
             format!("order-{}", number + 1),
             ServiceName::Order,
@@ -483,7 +486,7 @@ fn replicas(
         all.push(make(
             format!("payment-{}", number + 1),
             ServiceName::Payment,
-            payments[number],
+            payment,
         ));
         all.push(make(
             format!("stock-{}", number + 1),

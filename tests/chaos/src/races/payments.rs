@@ -118,7 +118,7 @@ impl Races {
 
     /// R5: somebody else's payment of an order comes before ours is known, and after.
     pub(super) async fn two_payments(&self, turn: u64) -> Seen {
-        let ours_first = turn % 2 == 0;
+        let ours_first = turn.is_multiple_of(2);
         let method = if ours_first { "card" } else { "card-late" };
         let id = self
             .accepted(&format!("race-R5-{turn}"), "RACE-LONG", method)

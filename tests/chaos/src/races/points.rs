@@ -11,7 +11,7 @@ use crate::faults::crashes;
 impl Races {
     /// R4: the accept has committed and its answer is held up; the order is found and canceled.
     pub(super) async fn accept_and_cancel(&self, turn: u64) -> Seen {
-        let (before, _) = (turn % 2 == 0, ());
+        let before = turn.is_multiple_of(2);
         let key = format!("race-R4-{turn}");
         let wanted = body(&key, &["RACE-LONG"], "card-hang");
         if !before {

@@ -43,7 +43,7 @@ impl Races {
             body(&format!("{key}-a"), &["RACE-LONG"], "card"),
             body(&format!("{key}-b"), &["RACE-LONG"], "card"),
         );
-        let ahead = usize::from(turn % 2 == 0);
+        let ahead = usize::from(turn.is_multiple_of(2));
         let (a, b) = tokio::join!(
             self.place(ahead, &key, &one),
             self.place(1 - ahead, &key, &two)
@@ -85,7 +85,7 @@ impl Races {
             body(&format!("{key}-ba"), &["RACE-B", "RACE-A"], "card"),
         );
         let (key_ab, key_ba) = (format!("{key}-ab"), format!("{key}-ba"));
-        let ahead = usize::from(turn % 2 == 0);
+        let ahead = usize::from(turn.is_multiple_of(2));
         let (a, b) = tokio::join!(
             self.place(ahead, &key_ab, &ab),
             self.place(1 - ahead, &key_ba, &ba)
