@@ -90,7 +90,7 @@ async fn without_postgres_the_answer_is_503_and_it_comes_back_by_itself() {
         slowest = slowest.max(asked.elapsed());
         assert_eq!(answer.status, 503);
     }
-    println!("without postgres: refused within {slowest:?}, the slowest of 100");
+    eprintln!("without postgres: refused within {slowest:?}, the slowest of 100");
     assert!(slowest < Duration::from_millis(200), "{slowest:?} (T14)");
     for answer in &answers {
         assert_eq!(
@@ -110,7 +110,7 @@ async fn without_postgres_the_answer_is_503_and_it_comes_back_by_itself() {
     })
     .await;
     let first = back.elapsed();
-    println!("postgres is back: first success after {first:?}");
+    eprintln!("postgres is back: first success after {first:?}");
     assert!(first < Duration::from_secs(3), "{first:?} (T14)");
     world.settled().await;
     world.end().await;
@@ -203,7 +203,7 @@ async fn a_postgres_that_falls_silent_is_found_and_nobody_waits_for_it() {
     let read_after = asked.elapsed();
     assert_eq!(read.status, 503);
     let found = until_refused_at_once(&shop, "SILENT").await;
-    println!(
+    eprintln!(
         "silent postgres: a read gave up after {read_after:?}, refused at once after {found:?} more"
     );
     // 3 s are the design's; a machine that is busy with other tests gets as much again.
@@ -218,7 +218,7 @@ async fn a_postgres_that_falls_silent_is_found_and_nobody_waits_for_it() {
         (shop.place("after", &body).await.status == 201).then_some(())
     })
     .await;
-    println!("silent postgres: back after {:?}", back.elapsed());
+    eprintln!("silent postgres: back after {:?}", back.elapsed());
     world.settled().await;
     world.end().await;
 }

@@ -124,7 +124,7 @@ async fn a_rolling_restart_of_two_replicas_under_load_fails_no_request() {
         let begun = platform::clock::monotonic();
         old.stop().await;
         let took = begun.elapsed();
-        println!("a replica under load ended in {took:?}");
+        eprintln!("a replica under load ended in {took:?}");
         assert!(took < platform::shutdown::GRACE, "{took:?}");
         replicas.change(|all| all.retain(|known| *known != url));
     }
@@ -140,7 +140,7 @@ async fn a_rolling_restart_of_two_replicas_under_load_fails_no_request() {
             Err(error) => panic!("{error}"),
         }
     }
-    println!(
+    eprintln!(
         "{} orders, {} connections refused, {} failures",
         total.orders,
         total.refused,
@@ -182,7 +182,7 @@ async fn every_service_ends_within_its_grace_and_readiness_goes_first() {
         let begun = platform::clock::monotonic();
         service.stop().await;
         let took = begun.elapsed();
-        println!("{name} ended in {took:?}");
+        eprintln!("{name} ended in {took:?}");
         assert!(
             took < platform::shutdown::GRACE + Duration::from_secs(1),
             "{name}: {took:?}"

@@ -413,7 +413,7 @@ fn shared(logs: &Path, gateway: u16, payment: u16) -> [(&'static str, String); 8
         ("HOLDFAST_WEBHOOK_SECRET", WEBHOOK_SECRET.to_owned()),
         (
             "HOLDFAST_WEBHOOK_URL",
-            format!("http://127.0.0.1:{}/webhooks/gateway", payment),
+            format!("http://127.0.0.1:{payment}/webhooks/gateway"),
         ),
         ("GATEWAY_URL", format!("http://127.0.0.1:{gateway}")),
         ("HOLDFAST_GATEWAY_TIMEOUT_MS", "1000".to_owned()),

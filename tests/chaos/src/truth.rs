@@ -282,9 +282,13 @@ fn answered(inner: &Inner) -> Told {
 fn canceled(inner: &Inner, statuses: &BTreeMap<String, String>) -> Told {
     let wrong = inner.cancels.iter().filter_map(|cancel| {
         let status = statuses.get(&cancel.order).map_or("gone", String::as_str);
-        let right = (cancel.status == 200) == (status == "CANCELED");
         // A cancel that came after another end by cancel (a decline) is told 409 rightly.
-        (!right && !(cancel.status == 409 && status == "CANCELED")).then(|| {
+        let wrong = match cancel.status {
+            200 => status != "CANCELED",
+            409 => false,
+            _ => status == "CANCELED",
+        };
+        wrong.then(|| {
             format!(
                 "{}: cancel said {}, it is {status}",
                 cancel.order, cancel.status

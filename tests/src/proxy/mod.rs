@@ -162,11 +162,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
             let Ok(server) = TcpStream::connect(&shared.target).await else {
                 return;
             };
-            if client
-                .set_nodelay(true)
-                .and(server.set_nodelay(true))
-                .is_err()
-            {
+            if client.set_nodelay(true).is_err() || server.set_nodelay(true).is_err() {
                 return;
             }
             let (from_client, mut to_client) = client.into_split();

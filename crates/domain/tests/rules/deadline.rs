@@ -10,7 +10,7 @@ fn at(seconds: i64) -> Timestamp {
 }
 
 fn method(name: &str) -> PaymentMethod {
-    PaymentMethod::parse(name).unwrap()
+    PaymentMethod::parse(name).expect("a method")
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Measurements that documents quote; run by hand:
 //! `cargo test -p stock --test it measure:: -- --ignored --nocapture`.
 
-use std::{io::Write, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use contracts::ConsumerName;
 use stock::{Audit, RepairDrift, ResendEvents, rebuild_gate::rebuild_if_lost};
@@ -13,7 +13,7 @@ use crate::{
 };
 
 fn say(text: &str) {
-    writeln!(std::io::stderr(), "measured: {text}").unwrap();
+    eprintln!("measured: {text}");
 }
 
 /// T11: 10,000 SKUs and 100,000 holds, wiped; how long until the gate is open and exact.
