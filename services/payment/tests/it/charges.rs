@@ -55,12 +55,25 @@ async fn an_order_that_has_ended_or_has_no_time_left_is_not_charged() {
         world.order_with("EXPIRED", "1 minute"),
         world.order_with("CONFIRMED", "1 minute"),
         world.order_with("RESERVED", "9 seconds"),
-        contracts::OrderId::generate(),
     ] {
         world.deliver(vec![Work::Reserved(order)]).await;
         assert_eq!(world.state(order), "");
     }
     assert_eq!(world.gateway.state().charge_calls, 0);
+}
+
+#[tokio::test]
+async fn an_event_about_an_order_that_does_not_exist_is_set_aside() {
+    let world = World::new().await;
+    let (known, unknown) = (world.order(), contracts::OrderId::generate());
+    let events = vec![Work::Reserved(known), Work::Reserved(unknown)];
+    let aside = world.set_aside(events).await;
+    let what: Vec<_> = aside.iter().map(|one| (one.index, one.class)).collect();
+    assert_eq!(what, [(1, messaging::Class::UnknownSubject)]);
+    assert_eq!(
+        (world.state(known).as_str(), world.state(unknown).as_str()),
+        ("PENDING", "")
+    );
 }
 
 #[tokio::test]

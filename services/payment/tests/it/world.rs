@@ -4,7 +4,7 @@
 use std::{process::Command, sync::Arc, time::Duration};
 
 use contracts::{OrderId, events::RefundRequested};
-use messaging::{Handler, Inbound, Position};
+use messaging::{Aside, Handler, Inbound, Position};
 use payment::{
     charge_payments::{ChargePayments, Work},
     desk::Desk,
@@ -137,7 +137,8 @@ impl World {
                                  payment_method, reserved_until, created_at, ended_at)
              values ('{order}', '{order}', 'shop', 'c-1', '{status}', 1000, 'KRW', 'card',
                      now() + interval '{left}', now() - interval '1 minute',
-                     case '{status}' when 'RESERVED' then null else now() end)"
+                     case '{status}' when 'RESERVED' then null else now() end);
+             insert into order_lines values ('{order}', 'SKU-1', 1, 1000)"
         ));
         order
     }
@@ -178,10 +179,19 @@ impl World {
     }
 
     async fn commit(&self, events: &[Inbound<Work>]) {
+        assert!(self.handled(events).await.is_empty());
+    }
+
+    /// What is set aside of them.
+    pub(crate) async fn set_aside(&self, events: Vec<Work>) -> Vec<Aside> {
+        self.handled(&inbound(events)).await
+    }
+
+    async fn handled(&self, events: &[Inbound<Work>]) -> Vec<Aside> {
         let mut tx = self.store.begin().await.unwrap();
         let aside = self.handler.handle(&mut tx, events, ()).await.unwrap();
-        assert!(aside.is_empty());
         tx.commit().await.unwrap();
+        aside
     }
 
     /// Makes all PENDING rows due, then sweeps once.
