@@ -1,6 +1,8 @@
 //! Everything that runs: three servers of our own, two replicas of each service (one gateway, which
 //! stands for somebody else's), and a link between each kind of service and each server.
 
+mod settings;
+
 use std::{
     path::{Path, PathBuf},
     time::Duration,
@@ -27,7 +29,6 @@ use crate::{
 pub const SHOP_KEY: &str = "chaos-shop-key-0123456789";
 /// The key of operators.
 pub const OPERATOR_KEY: &str = "chaos-operator-key-0123456789";
-const WEBHOOK_SECRET: &str = "chaos-webhook-secret-0123456789";
 /// Kinds of service that have links of their own.
 const LINKED: [ServiceName; 3] = [ServiceName::Order, ServiceName::Payment, ServiceName::Stock];
 
@@ -295,8 +296,11 @@ impl Plant {
             "type": "charge.succeeded", "created_at": now.to_rfc3339(), "data": charge,
         })
         .to_string();
-        let signature =
-            gateway_sim::signature::sign(WEBHOOK_SECRET, now.timestamp(), body.as_bytes());
+        let signature = gateway_sim::signature::sign(
+            settings::WEBHOOK_SECRET,
+            now.timestamp(),
+            body.as_bytes(),
+        );
         let replica = self.replica(ServiceName::Payment, 1)?;
         let request = hyper::Request::post(format!("{}/webhooks/gateway", replica.url))
             .header("content-type", "application/json")
@@ -405,31 +409,6 @@ async fn link(postgres: u16, redis: u16, kafka: &mut native::Kafka) -> anyhow::R
     Ok(links)
 }
 
-/// What all services are told.
-fn shared(logs: &Path, gateway: u16, payment: u16) -> [(&'static str, String); 8] {
-    [
-        ("HOLDFAST_API_KEY", SHOP_KEY.to_owned()),
-        ("HOLDFAST_OPERATOR_KEY", OPERATOR_KEY.to_owned()),
-        ("HOLDFAST_WEBHOOK_SECRET", WEBHOOK_SECRET.to_owned()),
-        (
-            "HOLDFAST_WEBHOOK_URL",
-            format!("http://127.0.0.1:{payment}/webhooks/gateway"),
-        ),
-        ("GATEWAY_URL", format!("http://127.0.0.1:{gateway}")),
-        ("HOLDFAST_GATEWAY_TIMEOUT_MS", "1000".to_owned()),
-        (
-            "HOLDFAST_FAILPOINTS_LOG",
-            logs.join(crate::faults::crashes::FILE)
-                .display()
-                .to_string(),
-        ),
-        (
-            "HOLDFAST_GATEWAY_BOOK",
-            logs.join("gateway.book").display().to_string(),
-        ),
-    ]
-}
-
 fn replicas(
     program: &Path,
     logs: &Path,
@@ -442,7 +421,7 @@ fn replicas(
         .with_context(|| format!("{} is not built", program.display()))?;
     let gateway = free_port()?;
     let payments = [free_port()?, free_port()?];
-    let shared = shared(logs, gateway, payments[0]);
+    let shared = settings::shared(logs, gateway, payments[0]);
     let make = |name: String, service: ServiceName, port: u16| {
         let mut variables: Vec<(String, String)> = shared
             .iter()
