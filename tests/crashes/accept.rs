@@ -49,6 +49,9 @@ async fn orders() {
                 assert!(unknown > 0, "{name}: nobody was cut off");
                 victim.start();
                 victim.ready().await;
+                // A fresh process learns its catalogue by its first order, which goes past the gate.
+                told.place(&client, 0, "ACCEPT", &format!("{name}-again"), 1)
+                    .await;
             }
         }
     }
