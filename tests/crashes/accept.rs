@@ -37,11 +37,18 @@ async fn orders() {
             let before = processes.bites(point, word);
             victim.arm(&format!("{point}={action}@1")).await;
             let (unknown, name) = (told.unknown, format!("{point}-{word}"));
-            told.place(&client, 0, "ACCEPT", &name, 4).await;
+            // A fresh process has no catalogue yet, so that its first orders pass some points by.
+            for round in 0..10 {
+                let key = format!("{name}-{round}");
+                told.place(&client, 0, "ACCEPT", &key, 4).await;
+                if processes.bites(point, word) > before {
+                    break;
+                }
+            }
             assert_eq!(processes.bites(point, word), before + 1, "{name}");
             let unknown = told.unknown - unknown;
             eprintln!(
-                "{point} {action}: bit once, {unknown} attempts unanswered, 4 orders for 4 keys"
+                "{point} {action}: bit once, {unknown} attempts unanswered, an order for each key"
             );
             if word == "kill" {
                 let status = victim.gone(Duration::from_secs(5)).await;
@@ -49,9 +56,6 @@ async fn orders() {
                 assert!(unknown > 0, "{name}: nobody was cut off");
                 victim.start();
                 victim.ready().await;
-                // A fresh process learns its catalogue by its first order, which goes past the gate.
-                told.place(&client, 0, "ACCEPT", &format!("{name}-again"), 1)
-                    .await;
             }
         }
     }

@@ -256,8 +256,7 @@ async fn a_commit_whose_answer_is_lost_is_run_again_and_has_one_effect() {
 async fn of_forty_commits_that_are_lost_either_way_each_event_has_one_effect() {
     let world = World::new().await;
     let producer = Producer::new(&world.brokers).unwrap();
-    let lossy =
-        proxy::SwallowCommits::start(&world.options.url, proxy::Lose::EachSecond(40)).await;
+    let lossy = proxy::SwallowCommits::start(&world.options.url, proxy::Lose::EachSecond(40)).await;
     let mut options = world.options.clone();
     options.url = lossy.url.clone();
     let store = store::Store::connect(&options).unwrap();
