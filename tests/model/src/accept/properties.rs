@@ -6,7 +6,7 @@ use domain::OrderStatus;
 use stateright::Property;
 
 use super::{Accept, Broken, Phase, Rebuild, State};
-use crate::protocol::pg::View;
+use crate::protocol::{Key, pg::View};
 
 pub(super) fn all() -> Vec<Property<Accept>> {
     vec![
@@ -69,7 +69,8 @@ fn promises_no_more(state: &State) -> bool {
             OrderStatus::Confirmed => behind,
             OrderStatus::Canceled | OrderStatus::Expired => false,
         })
-        .filter(|(_, order)| !state.gate.holds.contains_key(&order.key))
+        // Missing, or there with the lines of another body: a keep replaces them.
+        .filter(|(_, order)| at_the_gate(state, order.key) < order.hold.units())
         .filter(|(number, order)| {
             let key = order.key;
             let about = state.queued & (1 << key) != 0
@@ -87,9 +88,15 @@ fn promises_no_more(state: &State) -> bool {
                 .is_some_and(|attempt| attempt.phase == Phase::Unknown);
             about || asked
         })
-        .map(|(_, order)| order.hold.units())
+        .map(|(_, order)| order.hold.units() - at_the_gate(state, order.key))
         .sum();
     there <= row.on_hand - row.held - row.sold + missing
+}
+
+/// Units of the hold of a key.
+fn at_the_gate(state: &State, key: Key) -> i32 {
+    let stored = state.gate.holds.get(&key);
+    stored.map_or(0, |stored| stored.hold.units())
 }
 
 /// When nothing is under way, the nets leave the gate as PostgreSQL says.
