@@ -82,7 +82,8 @@ pub async fn lock_due(tx: &mut Tx, after: Cursor, limit: i64) -> Result<Vec<Curs
 
 /// Statement 2: of locked orders, those that no payment in flight protects, sorted by id. For
 /// `grace_seconds` after the deadline a payment protects its order while it is PENDING, and while
-/// it is captured and the news is on its way to settlement, which applies it or refunds it.
+/// it is captured and the news is on its way to settlement, which applies it or refunds it. One that
+/// settlement has flagged is not on its way: nothing will ever apply it.
 ///
 /// # Errors
 /// The database.
@@ -103,6 +104,7 @@ pub async fn without_payment(
                                and (p.state = 'PENDING'
                                     or p.state = 'COMPLETED'
                                        and not p.applied
+                                       and p.flagged is null
                                        and not exists (select
                                                        from refunds r
                                                        where r.payment_id = p.id))
