@@ -290,14 +290,13 @@ pub async fn update(tx: &mut Tx, payments: &[&RecordedPayment]) -> Result<()> {
     let versions: Vec<i64> = payments.iter().map(|p| p.version).collect();
     let done = sqlx::query!(
         r#"update payments p
-           set state = ($2::text[])[array_position($1, p.id)],
-               currency = ($3::text[])[array_position($1, p.id)],
-               captured_minor = ($4::bigint[])[array_position($1, p.id)],
-               refunded_minor = ($5::bigint[])[array_position($1, p.id)],
-               reason_code = ($6::text[])[array_position($1, p.id)],
-               version = ($7::bigint[])[array_position($1, p.id)],
-               next_attempt_at = case ($2::text[])[array_position($1, p.id)]
-                                     when 'PENDING' then p.next_attempt_at end,
+           set (state, currency, captured_minor, refunded_minor, reason_code, version,
+                next_attempt_at)
+                   = (select ($2::text[])[k.i], ($3::text[])[k.i], ($4::bigint[])[k.i],
+                             ($5::bigint[])[k.i], ($6::text[])[k.i], ($7::bigint[])[k.i],
+                             case ($2::text[])[k.i] when 'PENDING' then p.next_attempt_at end
+                      -- the place is looked for once per row; without the offset once per column
+                      from (select array_position($1::text[], p.id) as i offset 0) k),
                updated_at = clock_timestamp()
            where p.id = any($1::text[])"#,
         &ids,

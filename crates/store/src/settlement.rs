@@ -190,17 +190,14 @@ pub async fn update_payments(tx: &mut Tx, rows: &[PaymentRow]) -> Result<()> {
     let c = Columns::of(rows);
     let done = sqlx::query!(
         r#"update payments p
-           set state = ($2::text[])[array_position($1, p.id)],
-               amount_minor = ($3::bigint[])[array_position($1, p.id)],
-               currency = ($4::text[])[array_position($1, p.id)],
-               method = ($5::text[])[array_position($1, p.id)],
-               captured_minor = ($6::bigint[])[array_position($1, p.id)],
-               refunded_minor = ($7::bigint[])[array_position($1, p.id)],
-               applied = ($8::boolean[])[array_position($1, p.id)],
-               reason_code = ($9::text[])[array_position($1, p.id)],
-               flagged = ($10::text[])[array_position($1, p.id)],
-               next_attempt_at = case ($2::text[])[array_position($1, p.id)]
-                                     when 'PENDING' then p.next_attempt_at end,
+           set (state, amount_minor, currency, method, captured_minor, refunded_minor, applied,
+                reason_code, flagged, next_attempt_at)
+                   = (select ($2::text[])[k.i], ($3::bigint[])[k.i], ($4::text[])[k.i],
+                             ($5::text[])[k.i], ($6::bigint[])[k.i], ($7::bigint[])[k.i],
+                             ($8::boolean[])[k.i], ($9::text[])[k.i], ($10::text[])[k.i],
+                             case ($2::text[])[k.i] when 'PENDING' then p.next_attempt_at end
+                      -- the place is looked for once per row; without the offset once per column
+                      from (select array_position($1::text[], p.id) as i offset 0) k),
                version = p.version + 1,
                updated_at = clock_timestamp()
            where p.id = any($1::text[])"#,
