@@ -41,7 +41,8 @@ pub enum Transitioned {
 }
 
 /// Ends orders, in this lock order: orders (the caller has locked them with [`super::lock`]), buyers'
-/// units, stock, then history and outbox. One `STOCK_COMMITTED` or `STOCK_RELEASED` per SKU and
+/// units, stock. History and the orders' events come before these: every accept of a SKU waits for its
+/// stock row, so nothing is written under it that can be written before. One `STOCK_COMMITTED` or `STOCK_RELEASED` per SKU and
 /// kind. `source` is the `ce_source` of the events. Returns one outcome per ending, in their order.
 ///
 /// # Errors
@@ -75,9 +76,9 @@ pub async fn transition(
     if done.is_empty() {
         return Ok(outcomes);
     }
-    let mut events = order_events(&done, source)?;
-    events.extend(settle_stock(tx, &done, source).await?);
     write_history(tx, &done, now).await?;
+    outbox::insert(tx, &order_events(&done, source)?).await?;
+    let events = settle_stock(tx, &done, source).await?;
     outbox::insert(tx, &events).await?;
     Ok(outcomes)
 }
