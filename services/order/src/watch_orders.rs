@@ -77,10 +77,10 @@ async fn run(store: Store, mut queue: mpsc::Receiver<Waiter>) {
 async fn look(store: &Store, waiting: &mut HashMap<OrderId, Vec<oneshot::Sender<Order>>>) {
     let ids: Vec<OrderId> = waiting.keys().copied().collect();
     for ids in ids.chunks(BATCH_MAX) {
-        let found = async { orders::find_many(&mut *store.conn().await?, ids).await };
+        let found = async { orders::find_ended(&mut *store.conn().await?, ids).await };
         // A failed round is followed by the next one.
         let Ok(found) = found.await else { return };
-        for order in found.into_iter().filter(|order| order.status.is_end()) {
+        for order in found {
             for waiter in waiting.remove(&order.id).unwrap_or_default() {
                 drop(waiter.send(order.clone()));
             }

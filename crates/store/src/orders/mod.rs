@@ -14,7 +14,7 @@ use domain::{Buyer, Hold, HoldState, OrderStatus};
 
 pub use ended::{Ending, Transitioned, transition};
 pub use insert::{NewOrder, insert_accepted};
-pub use read::{Page, find_many, get, list, lock};
+pub use read::{Page, find_ended, find_many, get, list, lock};
 pub use renew::renew;
 
 /// An order with its lines.

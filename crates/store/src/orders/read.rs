@@ -116,6 +116,22 @@ pub async fn find_many(conn: &mut Conn, ids: &[OrderId]) -> Result<Vec<Order>> {
     rows.into_iter().map(Order::try_from).collect()
 }
 
+/// Those of these orders that have ended, in order of id: whoever waits for many asks again and again,
+/// and most are still RESERVED.
+///
+/// # Errors
+/// No answer.
+pub async fn find_ended(conn: &mut Conn, ids: &[OrderId]) -> Result<Vec<Order>> {
+    let rows = orders!(
+        "where o.id = any($1) and o.status <> 'RESERVED' order by o.id",
+        &uuids(ids)
+    )
+    .fetch_all(conn)
+    .answer("find ended orders")
+    .await?;
+    rows.into_iter().map(Order::try_from).collect()
+}
+
 /// Orders of a shop (or of all), newest first, older than `starting_after`.
 ///
 /// # Errors
