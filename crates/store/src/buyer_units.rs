@@ -128,6 +128,33 @@ pub async fn add(tx: &mut Tx, bought: &BuyerView) -> Result<()> {
     expect_rows("add buyers' units", bought.len(), done.rows_affected())
 }
 
+/// Deletes those rows without units that [`lock`] has inserted for nothing: a refusal stores nothing
+/// (P1). The rows are locked by this transaction; whoever waits for one finds it gone and is told that
+/// the catalogue moved.
+///
+/// # Errors
+/// No answer.
+pub async fn forget_empty(tx: &mut Tx, keys: &BTreeSet<(Sku, Buyer)>) -> Result<()> {
+    if keys.is_empty() {
+        return Ok(());
+    }
+    let columns = BuyerColumns::of(keys.iter());
+    sqlx::query!(
+        "delete from buyer_units
+         where units = 0
+           and (sku, shop, customer_id) in
+               (select k.sku, k.shop, k.customer_id
+                from unnest($1::text[], $2::text[], $3::text[]) as k (sku, shop, customer_id))",
+        &columns.skus as &[&str],
+        &columns.shops as &[&str],
+        &columns.customers as &[&str],
+    )
+    .execute(&mut **tx)
+    .answer("forget buyers without units")
+    .await
+    .map(|_| ())
+}
+
 /// Buyers of one SKU with their units (more than none), in order, after `after`, at most `limit`.
 ///
 /// # Errors

@@ -149,6 +149,7 @@ async fn decide_mine(
         }
     }
     write(tx, batch, requests, &plan, &view, known).await?;
+    buyer_units::forget_empty(tx, &refused_buyers(&buyers, &plan)).await?;
     Ok(view.now)
 }
 
@@ -171,6 +172,18 @@ async fn lock_buyers(
         }
     }
     buyer_units::lock(tx, &keys).await
+}
+
+/// Buyers whose rows are there for a refusal alone.
+fn refused_buyers(locked: &BuyerView, plan: &Plan) -> BTreeSet<(Sku, Buyer)> {
+    let refuses = |decision: &Decision| matches!(decision, Decision::Refuse(_));
+    if !plan.decisions.iter().any(refuses) {
+        return BTreeSet::new();
+    }
+    let empty = locked
+        .iter()
+        .filter(|(key, units)| **units == 0 && !plan.bought.contains_key(*key));
+    empty.map(|(key, _)| key.clone()).collect()
 }
 
 /// Step 6: one stock write, buyers' units, then orders, lines, history and outbox at once.
