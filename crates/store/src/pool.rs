@@ -14,7 +14,7 @@ use sqlx::{
     pool::PoolConnection,
     postgres::{PgConnectOptions, PgPoolOptions},
 };
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use crate::error::{Bounded, Result, StoreError, at_commit, within};
 
@@ -34,6 +34,14 @@ const GIVE_BACK_WITHIN: Duration = Duration::from_secs(2);
 /// server that is slow to let in (after a restart, with everybody at its door) would be asked in
 /// vain for ever.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+
+/// Who waits for a connection, at most, per connection of the pool: the driver serves in turn, and
+/// those who have given up stay in its queue before those who wait.
+const WAITING_PER_CONNECTION: u32 = 16;
+
+/// A connection that was used this lately is taken to be there without a ping; one that is not shows
+/// it at its first statement, as one does that breaks in use.
+const FRESH_FOR: Duration = Duration::from_secs(1);
 
 /// How long the checks that share the one read-only connection wait for each other: nobody waits for
 /// them, and the longest may take its whole statement time-out.
@@ -135,6 +143,8 @@ pub struct Store {
     pool: PgPool,
     /// How long whoever wants a connection waits for one.
     wait: Duration,
+    /// Places of those who wait for one.
+    waiting: Arc<Semaphore>,
     /// Whether the server is known to be away.
     away: watch::Sender<bool>,
     doubt: Doubt,
@@ -156,6 +166,11 @@ impl Doubt {
     }
 }
 
+fn places(connections: u32) -> Arc<Semaphore> {
+    let most = connections.max(1) * WAITING_PER_CONNECTION;
+    Arc::new(Semaphore::new(usize::try_from(most).unwrap_or(usize::MAX)))
+}
+
 /// A connection of the pool; `&mut *conn` is a [`Conn`].
 pub type PooledConn = PoolConnection<Postgres>;
 
@@ -173,8 +188,18 @@ impl Store {
             .acquire_timeout(options.acquire_timeout.max(CONNECT_WITHIN))
             .idle_timeout(Duration::from_mins(10))
             .max_lifetime(Duration::from_mins(30))
-            // A ping before each use: after a restart of the server no caller meets a dead one.
-            .test_before_acquire(true)
+            // A ping before use, when it has been idle for long enough that the server may have
+            // been restarted.
+            .test_before_acquire(false)
+            .before_acquire(|conn, meta| {
+                Box::pin(async move {
+                    if meta.idle_for < FRESH_FOR {
+                        return Ok(true);
+                    }
+                    let sound = tokio::time::timeout(GIVE_BACK_WITHIN, conn.ping()).await;
+                    Ok(matches!(sound, Ok(Ok(()))))
+                })
+            })
             // The driver waits for ever for a connection that is given back while its server is
             // silent, and its place in the pool is lost. Also flushes a rollback.
             .after_release(move |conn, _| {
@@ -191,6 +216,7 @@ impl Store {
         Ok(Self {
             pool,
             wait: options.acquire_timeout,
+            waiting: places(options.max_connections),
             away: watch::Sender::new(false),
             doubt,
         })
@@ -199,8 +225,15 @@ impl Store {
     /// A connection of the pool, waited for in a task of its own for as long as the options say.
     /// What comes later goes to the pool: see [`CONNECT_WITHIN`].
     async fn acquire(&self) -> std::result::Result<PooledConn, sqlx::Error> {
+        let Ok(place) = Arc::clone(&self.waiting).try_acquire_owned() else {
+            return Err(sqlx::Error::PoolTimedOut);
+        };
         let pool = self.pool.clone();
-        let acquired = tokio::spawn(async move { pool.acquire().await });
+        let acquired = tokio::spawn(async move {
+            let acquired = pool.acquire().await;
+            drop(place);
+            acquired
+        });
         match tokio::time::timeout(self.wait, acquired).await {
             Ok(Ok(acquired)) => acquired,
             Ok(Err(_)) => Err(sqlx::Error::WorkerCrashed),
@@ -230,6 +263,7 @@ impl Store {
         Ok(Self {
             pool,
             wait: READ_ONLY_WAIT,
+            waiting: places(1),
             away: watch::Sender::new(false),
             doubt: Doubt::default(),
         })

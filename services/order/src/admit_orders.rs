@@ -8,7 +8,7 @@ use contracts::Code;
 use domain::{Hold, Shard};
 use platform::clock;
 use reservations::{Gate, ReserveOutcome};
-use store::PgClock;
+use store::{PgClock, Store};
 use tokio::sync::mpsc;
 
 use crate::{
@@ -23,6 +23,8 @@ pub(crate) struct Next {
     pub(crate) accept: mpsc::Sender<Asked>,
     pub(crate) look_up: mpsc::Sender<LookUp>,
     pub(crate) deciding: Deciding,
+    /// Where the accept decides: while it is away nothing is held.
+    pub(crate) store: Store,
 }
 
 impl Next {
@@ -49,6 +51,14 @@ pub(crate) async fn run(
             .set(f64::from(u32::try_from(queue.len()).unwrap_or(u32::MAX)));
         let asked = drop_late(&mut batch);
         if asked.is_empty() {
+            continue;
+        }
+        if next.store.is_away() {
+            // CLOSED: nothing can be accepted, and units held now would be missing when it is back:
+            // the gate would refuse for them (P10: an outage is never a 410).
+            for one in asked {
+                one.answer(Placed::Unavailable);
+            }
             continue;
         }
         // The windows are judged by PostgreSQL's clock; without a reading nothing could be accepted.

@@ -50,6 +50,8 @@ async fn look(store: &Store, pg_clock: &PgClock, backlog: &Backlog) -> Result<()
             metrics::gauge!("outbox_oldest_age_seconds").set(age.unwrap_or_default().as_secs_f64());
             Ok(())
         }
+        // Busy, not away: taken out of service for that, all replicas would go at once.
+        Ok(Err(error)) if !error.is_absence() => Ok(()),
         Ok(Err(error)) => {
             tracing::debug!(
                 error = &error as &dyn std::error::Error,

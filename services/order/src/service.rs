@@ -71,7 +71,9 @@ const CLOSE_WITHIN: Duration = Duration::from_millis(500);
 
 /// The connections of the process.
 struct Servers {
-    /// For requests that a buyer waits for.
+    /// For decisions: accepts, the look-up behind a refusal. Readers, however many, can't take it.
+    decide: Store,
+    /// For everything else that a caller waits for.
     api: Store,
     /// For everything else.
     background: Store,
@@ -106,7 +108,11 @@ pub async fn run(mut config: Config, shutdown: Shutdown) -> Result<(), RunError>
     let begun = say_when_it_ends(&ops, &own);
     mode::start(
         Probe::new(&background_options(&config)),
-        vec![servers.api.clone(), servers.background.clone()],
+        vec![
+            servers.decide.clone(),
+            servers.api.clone(),
+            servers.background.clone(),
+        ],
         servers.gate.clone(),
         &own,
     );
@@ -117,8 +123,8 @@ pub async fn run(mut config: Config, shutdown: Shutdown) -> Result<(), RunError>
         Ok(()) if own.has_begun() => Ok(()),
         Ok(()) => {
             ops.set("started", true, "checked");
-            let api = servers.api.clone();
-            health::start(api, clock.clone(), backlog, ops.clone(), &own);
+            let decide = servers.decide.clone();
+            health::start(decide, clock.clone(), backlog, ops.clone(), &own);
             relay(&config, &servers, &own);
             consume(&config, &servers, clock, catalogue, sync, &ops, &own).await
         }
@@ -134,7 +140,10 @@ pub async fn run(mut config: Config, shutdown: Shutdown) -> Result<(), RunError>
         tracing::warn!("some work was cut off at the end; the sweep does it");
     }
     // A connection whose server has fallen silent would be waited for without end.
-    let closed = async { tokio::join!(servers.api.close(), servers.background.close()) };
+    let closed = async {
+        let pools = [&servers.decide, &servers.api, &servers.background];
+        futures::future::join_all(pools.map(Store::close)).await
+    };
     if tokio::time::timeout(CLOSE_WITHIN, closed).await.is_err() {
         tracing::warn!("some connections to postgresql were left open at the end");
     }
@@ -158,29 +167,39 @@ fn connect(config: &Config) -> Result<Servers, RunError> {
     config.check(&mut found);
     let common = &config.common;
     let url = common.database_url.expose_secret();
-    let api = Store::connect(&StoreOptions {
-        max_connections: common.db_connections.max(2),
-        acquire_timeout: POOL_WAIT,
-        statement_timeout: Duration::from_secs(2),
-        ..StoreOptions::new(url, "holdfast order")
-    });
+    // One accept and one look-up at a time, each with a second run beside it: half is enough.
+    let readers = (common.db_connections / 2).max(1);
+    let pool = |max_connections, name| {
+        Store::connect(&StoreOptions {
+            max_connections,
+            acquire_timeout: POOL_WAIT,
+            statement_timeout: Duration::from_secs(2),
+            ..StoreOptions::new(url, name)
+        })
+    };
+    let decide = pool(
+        common.db_connections.saturating_sub(readers).max(2),
+        "holdfast order accept",
+    );
+    let api = pool(readers, "holdfast order");
     let background = Store::connect(&background_options(config));
     let gate = Gate::new(GateConfig {
         key_prefix: common.key_prefix.clone(),
         reserve_timeout: Duration::from_millis(common.gate_timeout_ms.max(1)),
         ..GateConfig::new(common.redis_url.expose_secret())
     });
-    match (api, background, gate) {
-        (Ok(api), Ok(background), Ok(gate)) => {
+    match (decide, api, background, gate) {
+        (Ok(decide), Ok(api), Ok(background), Ok(gate)) => {
             found.into_result()?;
             Ok(Servers {
+                decide,
                 api,
                 background,
                 gate,
             })
         }
-        (api, _, gate) => {
-            if let Err(error) = api {
+        (decide, _, _, gate) => {
+            if let Err(error) = decide {
                 found.check(true, format!("DATABASE_URL: {error}"));
             }
             if let Err(error) = gate {
@@ -211,7 +230,7 @@ fn assemble(
     let sync = SyncGate::start(servers.background.clone(), servers.gate.clone(), own);
     let (accept, to_accept) = mpsc::channel(QUEUE_MAX);
     let stage = AcceptOrders {
-        store: servers.api.clone(),
+        store: servers.decide.clone(),
         clock: clock.clone(),
         catalogue: Arc::clone(&catalogue),
         sync: sync.clone(),
@@ -220,7 +239,7 @@ fn assemble(
     let (look_up, to_look_up) = mpsc::channel(QUEUE_MAX);
     let deciding = Deciding::default();
     own.spawn(look_up::run(
-        servers.api.clone(),
+        servers.decide.clone(),
         sync.clone(),
         deciding.clone(),
         to_look_up,
@@ -230,6 +249,7 @@ fn assemble(
             accept,
             look_up,
             deciding,
+            store: servers.decide.clone(),
         },
         servers.gate.clone(),
         clock.clone(),
