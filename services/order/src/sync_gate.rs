@@ -9,7 +9,7 @@
 //! is released; tell the gate, per shard. When the process dies in between, the nets hold.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     time::Duration,
 };
 
@@ -131,7 +131,10 @@ async fn read(store: &Store, holds: &[Hold], skus: &[Sku]) -> Result<Work, Store
         shards.insert(register.sku.clone(), shard);
         work.entry(shard).or_default().1.push(register);
     }
-    for hold in holds {
+    // Replays of one key queue its hold again and again: the second copy would look as if it had no
+    // order.
+    let mut seen = HashSet::with_capacity(holds.len());
+    for hold in holds.iter().filter(|hold| seen.insert(hold.hold_id)) {
         match known.remove(&hold.hold_id) {
             Some(views) => {
                 for (shard, view) in views {
