@@ -122,7 +122,7 @@ impl Handler for RequestOrders {
                     .iter()
                     .map(|error| format!("{} {}", error.field, error.detail))
                     .collect();
-                (Sha256::digest(data).into(), Err(shorten(&all.join("; "))))
+                (Sha256::digest(data).into(), Err(printable(&all.join("; "))))
             }
         };
         Ok(Some(Requested {
@@ -443,6 +443,9 @@ async fn write(tx: &mut Tx, refusals: Vec<Refusal<'_>>) -> Result<(), HandleErro
     Ok(())
 }
 
-fn shorten(text: &str) -> String {
-    text.chars().take(DETAIL_MAX).collect()
+/// What a request said may stand in a detail: no control characters (PostgreSQL refuses a zero byte,
+/// and the event would be a poison), no novels.
+fn printable(text: &str) -> String {
+    let clean = |c: char| if c.is_control() { ' ' } else { c };
+    text.chars().map(clean).take(DETAIL_MAX).collect()
 }
