@@ -59,7 +59,9 @@ pub(crate) async fn put(
         shard: Shard::default(),
     };
     let done = rerun::until_known(|run| transact(store.clone(), wanted.clone(), run)).await?;
-    let Some(row) = skus::get(store, sku).await? else {
+    // It stands by now, so a read that fails does not mean that nothing was done.
+    let read = skus::get(store, sku).await;
+    let Some(row) = read.map_err(|_| StoreError::no_answer())? else {
         return Err(StoreError::Mismatch {
             doing: "read a SKU back",
             expected: 1,
