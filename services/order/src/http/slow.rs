@@ -35,7 +35,11 @@ impl Serving {
     }
 }
 
-/// A stream that fails when a head which has begun is not there within a bound.
+/// How long a client may take nothing of its answer: whoever does not read holds a place and memory.
+const TAKEN_WITHIN: Duration = Duration::from_secs(10);
+
+/// A stream that fails when a head which has begun is not there within a bound, or when nothing of an
+/// answer is taken for [`TAKEN_WITHIN`].
 #[derive(Debug)]
 pub(crate) struct HeadWithin {
     stream: TcpStream,
@@ -43,6 +47,8 @@ pub(crate) struct HeadWithin {
     bound: Duration,
     /// Runs since the first byte of a head, with the turns by then: the next turn ends it.
     deadline: Option<(u64, Pin<Box<Sleep>>)>,
+    /// Runs since nothing more could be written.
+    stalled: Option<Pin<Box<Sleep>>>,
 }
 
 impl HeadWithin {
@@ -52,6 +58,26 @@ impl HeadWithin {
             serving,
             bound,
             deadline: None,
+            stalled: None,
+        }
+    }
+
+    /// Fails what has been pending for too long.
+    fn taken<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        done: Poll<std::io::Result<T>>,
+    ) -> Poll<std::io::Result<T>> {
+        if done.is_ready() {
+            self.stalled = None;
+            return done;
+        }
+        let stalled = self
+            .stalled
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep(TAKEN_WITHIN)));
+        match stalled.as_mut().poll(cx) {
+            Poll::Ready(()) => Poll::Ready(Err(std::io::ErrorKind::TimedOut.into())),
+            Poll::Pending => Poll::Pending,
         }
     }
 }
@@ -86,11 +112,13 @@ impl AsyncWrite for HeadWithin {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<std::io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buf)
+        let written = Pin::new(&mut self.stream).poll_write(cx, buf);
+        self.taken(cx, written)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        self.taken(cx, flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
@@ -102,7 +130,8 @@ impl AsyncWrite for HeadWithin {
         cx: &mut Context<'_>,
         bufs: &[std::io::IoSlice<'_>],
     ) -> Poll<std::io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        self.taken(cx, written)
     }
 
     fn is_write_vectored(&self) -> bool {
