@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use messaging::AdminError;
+use reservations::GateError;
 use store::StoreError;
 
 /// How the binary ends: scripts rely on the numbers.
@@ -39,8 +40,13 @@ impl Exit {
     pub fn of(error: &anyhow::Error) -> Self {
         for cause in error.chain() {
             let no_store = matches!(cause.downcast_ref(), Some(StoreError::Connect(_)));
-            let no_broker = matches!(cause.downcast_ref(), Some(AdminError::NotReady { .. }));
-            if no_store || no_broker || cause.is::<Unreachable>() {
+            let no_broker = matches!(
+                cause.downcast_ref(),
+                Some(AdminError::NotReady { .. } | AdminError::Request { .. })
+            );
+            let gate = cause.downcast_ref::<GateError>();
+            let no_gate = gate.is_some_and(GateError::is_transient);
+            if no_store || no_broker || no_gate || cause.is::<Unreachable>() {
                 return Self::Unreachable;
             }
             if cause.is::<Usage>() {

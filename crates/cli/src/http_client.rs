@@ -12,6 +12,8 @@ use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::net::TcpStream;
 
+use crate::exit::Unreachable;
+
 /// How long one answer may take.
 const ANSWER_WITHIN: Duration = Duration::from_secs(35);
 
@@ -147,7 +149,10 @@ impl HttpClient {
     async fn connect(&self) -> anyhow::Result<SendRequest<Full<Bytes>>> {
         let stream = TcpStream::connect(&self.authority)
             .await
-            .with_context(|| format!("{} can't be reached", self.authority))?;
+            .map_err(|error| Unreachable {
+                server: self.authority.clone(),
+                said: error.to_string(),
+            })?;
         stream.set_nodelay(true)?;
         let (sender, connection) = handshake(TokioIo::new(stream)).await?;
         tokio::spawn(async move {
