@@ -84,7 +84,7 @@ async fn sale(args: &Args, dir: &StateDir, shutdown: &Shutdown) -> anyhow::Resul
         args.stock, args.skus, args.clients, args.requests
     );
     let verdict = load::flash(&flash_args(args, &system.variables)?).await?;
-    let report = verify::verify(&verify_args(&system.variables)?.target().await?).await?;
+    let report = verify::at_rest(&verify_args(&system.variables)?.target().await?).await?;
     load::command::print(Format::Table, &verdict)?;
     output::line("")?;
     verify::command::print(Format::Table, &report)?;

@@ -48,7 +48,7 @@ pub(super) async fn measure(
     for _ in 0..args.runs.max(1) {
         runs.push(sale(args, &variables, args.orders).await?);
     }
-    let report = verify::verify(&verify_args(&variables)?.target().await?).await?;
+    let report = verify::at_rest(&verify_args(&variables)?.target().await?).await?;
     if !report.ok {
         verify::command::print(output::Format::Table, &report)?;
         anyhow::bail!("an invariant is red");
