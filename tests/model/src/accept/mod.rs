@@ -127,7 +127,7 @@ pub struct Attempt {
     pub touched: bool,
     /// Whether its deadline has passed.
     pub late: bool,
-    /// Whether the key was refused to another attempt meanwhile.
+    /// Whether the key was refused to another attempt meanwhile, and no unit has become free since.
     pub overtaken: bool,
 }
 
@@ -283,6 +283,7 @@ pub const REACHED: &[&str] = &[
     "the gate is rebuilt while a request is under way",
     "a rebuild is overtaken",
     "a key is refused and another attempt of it accepted, after a loss",
+    "a unit becomes free between a refusal and its twin's accept",
     "the nets have to mend the gate",
     "another body is answered 422",
     "another body meets a request in flight",

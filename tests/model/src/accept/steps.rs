@@ -63,6 +63,7 @@ impl Accept {
             Step::Crash(process) => self.crash(state, process),
             Step::End(order, to) => {
                 state.pg.end(&[(order, to)], self.rules);
+                self.free(state, to);
                 let key = state.pg.orders.get(&order).map_or(0, |order| order.key);
                 queue(state, key);
             }
@@ -118,6 +119,21 @@ impl Accept {
             }
         }
         true
+    }
+
+    /// Units that an end gives back may go to anyone: what was refused before it was refused rightly.
+    fn free(&self, state: &mut State, to: OrderStatus) {
+        match to {
+            OrderStatus::Canceled | OrderStatus::Expired => {}
+            OrderStatus::Reserved | OrderStatus::Confirmed => return,
+        }
+        for attempt in &mut state.attempts {
+            if attempt.overtaken {
+                self.tally
+                    .hit("a unit becomes free between a refusal and its twin's accept");
+            }
+            attempt.overtaken = false;
+        }
     }
 
     /// The gate forgets holds of attempts that will not have them synced.
