@@ -20,6 +20,10 @@ pub const MIN_LEFT_MAX: Duration = Duration::from_secs(10);
 /// How long past its deadline an order with a payment in flight is not expired (P5).
 pub const PAYMENT_GRACE: Duration = Duration::from_secs(60);
 
+/// Expiry pauses at most this long for an outage of ours, and gives at most this much back (P5):
+/// orders must end some day.
+pub const PAUSED_AT_MOST: Duration = Duration::from_secs(30 * 60);
+
 /// Hours for which a key outlives its order (P11).
 pub const KEY_LIVES_HOURS: i64 = 25;
 

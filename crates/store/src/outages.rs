@@ -5,7 +5,7 @@ use contracts::Timestamp;
 use uuid::Uuid;
 
 use crate::{
-    Tx,
+    Conn, Tx,
     error::{Bounded, Result},
 };
 
@@ -142,7 +142,8 @@ pub async fn close(tx: &mut Tx, id: Uuid, closed_at: Timestamp) -> Result<i64> {
                for no key update of o),
            moved as (
                update orders o
-               set reserved_until = o.reserved_until + ($2 - greatest(c.opened_at, o.created_at))
+               set reserved_until = o.reserved_until
+                       + lost_to_outage(c.opened_at, o.created_at, $2)
                from closed c, waiting w
                where o.id = w.id
                  and o.status = 'RESERVED'
@@ -163,4 +164,16 @@ pub async fn close(tx: &mut Tx, id: Uuid, closed_at: Timestamp) -> Result<i64> {
     .answer("note moved deadlines")
     .await?;
     Ok(moved)
+}
+
+/// When the last outage closed that has closed: whoever remembers it knows whether deadlines have
+/// moved since.
+///
+/// # Errors
+/// The database.
+pub async fn last_closed_at(conn: &mut Conn) -> Result<Option<Timestamp>> {
+    sqlx::query_scalar!("select max(closed_at) from outages")
+        .fetch_one(conn)
+        .answer("read the end of the last outage")
+        .await
 }

@@ -3,6 +3,8 @@
 //!
 //! Lock order: after the orders, before refund executions; sorted by id.
 
+mod waiting;
+
 use std::time::Duration;
 
 use contracts::{Money, OrderId, PaymentId, PaymentMethod, RefundKey};
@@ -14,22 +16,7 @@ use crate::{
     text,
 };
 
-/// An order that waits for its payment, locked against its end until this transaction ends.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WaitingOrder {
-    /// Which.
-    pub order_id: OrderId,
-    /// What it costs.
-    pub total: Money,
-    /// How the buyer pays.
-    pub method: PaymentMethod,
-    /// When it was accepted.
-    pub created_at: contracts::Timestamp,
-    /// Its deadline.
-    pub reserved_until: contracts::Timestamp,
-    /// The server's clock at the guarded read.
-    pub now: contracts::Timestamp,
-}
+pub use waiting::{WaitingOrder, lock_waiting_orders, orders_without};
 
 /// A payment whose outcome is not known yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,49 +58,6 @@ pub struct RecordedPayment {
     pub reason_code: Option<String>,
     /// Rises with each change; `ce_aggregateversion` of its events.
     pub version: i64,
-}
-
-/// The guarded read (P5): those orders that are RESERVED and have more than `min_left_max`, or a
-/// quarter of their time, left. They are locked, so that none ends before this transaction does.
-///
-/// # Errors
-/// The database, or a row that breaks the contract.
-pub async fn lock_waiting_orders(
-    tx: &mut Tx,
-    orders: &[OrderId],
-    min_left_max: Duration,
-) -> Result<Vec<WaitingOrder>> {
-    if orders.is_empty() {
-        return Ok(Vec::new());
-    }
-    let ids: Vec<uuid::Uuid> = orders.iter().map(|id| id.0).collect();
-    let rows = sqlx::query!(
-        r#"select id, total_minor, currency, payment_method, created_at, reserved_until,
-                  clock_timestamp() as "now!"
-           from orders
-           where id = any($1) and status = 'RESERVED'
-             and clock_timestamp() < reserved_until
-                 - least(make_interval(secs => $2), (reserved_until - created_at) / 4)
-           order by id
-           for share"#,
-        &ids,
-        min_left_max.as_secs_f64()
-    )
-    .fetch_all(&mut **tx)
-    .answer("lock the orders that wait for a payment")
-    .await?;
-    rows.into_iter()
-        .map(|row| {
-            Ok(WaitingOrder {
-                order_id: OrderId(row.id),
-                total: text::money(row.total_minor, &row.currency)?,
-                method: text::payment_method(&row.payment_method)?,
-                created_at: row.created_at,
-                reserved_until: row.reserved_until,
-                now: row.now,
-            })
-        })
-        .collect()
 }
 
 /// Inserts PENDING payments, sorted by gateway key; those whose key is there already are left as

@@ -18,7 +18,7 @@
 //! A decline that is not final ends the payment and not the order: nobody charges a card again
 //! unasked. The order waits for its deadline, or for a payment from elsewhere.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Instant};
 
 use contracts::{
     ConsumerName, Envelope, OrderId, PaymentId, RefundKey, Timestamp,
@@ -79,16 +79,35 @@ impl ChargePayments {
         self
     }
 
-    async fn jobs(&self, events: &[Inbound<Work>]) -> Result<Vec<Job>, StoreError> {
+    /// Begins and charges payments of these orders, as if they were announced once more.
+    ///
+    /// # Errors
+    /// The database. What was committed before is charged by the sweep.
+    pub(crate) async fn begin(&self, orders: &[OrderId]) -> Result<(), StoreError> {
+        let since = clock::monotonic();
+        let mut tx = self.store.begin().await?;
+        begin_payments(&mut tx, orders, &self.rules).await?;
+        tx.commit().await?;
+        let jobs = self.jobs(orders, &[]).await?;
+        self.submit(jobs, since).await;
+        Ok(())
+    }
+
+    async fn submit(&self, jobs: Vec<Job>, since: Instant) {
+        for job in jobs {
+            self.pool.submit(job, since).await;
+        }
+    }
+
+    async fn jobs(&self, orders: &[OrderId], keys: &[RefundKey]) -> Result<Vec<Job>, StoreError> {
         let mut conn = self.store.conn().await?;
-        let (orders, keys) = (reserved(events), refund_keys(events));
         let mut jobs = Vec::new();
         if !orders.is_empty() {
-            let payments = payments::untried(&mut conn, &orders).await?;
+            let payments = payments::untried(&mut conn, orders).await?;
             jobs.extend(payments.into_iter().map(Job::Charge));
         }
         if !keys.is_empty() {
-            let refunds = refund_executions::untried(&mut conn, &keys).await?;
+            let refunds = refund_executions::untried(&mut conn, keys).await?;
             jobs.extend(refunds.into_iter().map(Job::Refund));
         }
         Ok(jobs)
@@ -246,12 +265,8 @@ impl Handler for ChargePayments {
 
     async fn after_commit(&self, events: &[Inbound<Work>]) {
         let since = clock::monotonic();
-        match self.jobs(events).await {
-            Ok(jobs) => {
-                for job in jobs {
-                    self.pool.submit(job, since).await;
-                }
-            }
+        match self.jobs(&reserved(events), &refund_keys(events)).await {
+            Ok(jobs) => self.submit(jobs, since).await,
             Err(error) => tracing::warn!(%error, "fresh payments are left to the sweep"),
         }
     }

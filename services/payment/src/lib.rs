@@ -1,11 +1,13 @@
 //! Charges, voids and refunds through the payment gateway; receives its webhooks.
 //!
 //! - [`charge_payments`]: the consumer of `orders.v1`; guards, charges ([`pool`]).
+//! - [`charge_missed`]: orders that lived through an outage of ours.
 //! - [`record_results`]: one way for everything that the gateway says.
 //! - [`sweep_payments`], [`execute_refunds`]: unknown outcomes are asked for, never guessed.
 //! - [`webhooks`], [`http`]: signed hints.
 //! - [`gateway`] is the port to a provider, [`http_gateway`] the provider over HTTP.
 
+pub mod charge_missed;
 pub mod charge_payments;
 pub mod config;
 pub mod desk;

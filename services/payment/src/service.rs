@@ -13,13 +13,16 @@ use secrecy::ExposeSecret;
 use store::{Store, StoreError, StoreOptions};
 
 use crate::{
-    Config, SWEEP_BATCH, charge_payments::ChargePayments, desk::Desk,
-    execute_refunds::sweep_refunds, http, http_gateway::HttpGateway, pool::Pool,
-    record_results::Recorder, sweep_payments::sweep_payments,
+    Config, SWEEP_BATCH, charge_missed::ChargeMissed, charge_payments::ChargePayments,
+    desk::Desk, execute_refunds::sweep_refunds, http,
+    http_gateway::HttpGateway, pool::Pool, record_results::Recorder,
+    sweep_payments::sweep_payments,
 };
 
 /// How often the sweeps look.
 const SWEEP_EVERY: Duration = Duration::from_millis(500);
+/// How often it is asked whether an outage has closed.
+const MISSED_EVERY: Duration = Duration::from_secs(1);
 /// How often readiness is looked at.
 const WATCH_EVERY: Duration = Duration::from_secs(1);
 /// How often a PostgreSQL that is away at the start is asked again.
@@ -160,14 +163,15 @@ async fn work(
     own: &Shutdown,
 ) -> Result<(), RunError> {
     let pool = Pool::start(desk.clone(), config.payment_concurrency, own);
+    let rules = config.hold_rules().unwrap_or_default();
+    let handler = ChargePayments::new(store.clone(), pool).with_rules(rules);
     sweep(store, desk, own);
+    look_for_missed(store, &handler, own);
     watch(store, ops, own);
     relay(config, store, own);
     let names = TopicNames::new(&config.common.topic_suffix);
     let mut consumer = ConsumerConfig::new(config.common.kafka_brokers.clone(), names, "payment");
     consumer.stall = Stall::after(Duration::from_secs(config.common.stall_seconds));
-    let rules = config.hold_rules().unwrap_or_default();
-    let handler = ChargePayments::new(store.clone(), pool).with_rules(rules);
     messaging::consumer::run(handler, consumer, store.clone(), ops.clone(), own.clone())
         .await
         .map_err(RunError::Consumer)
@@ -186,6 +190,21 @@ fn sweep(store: &Store, desk: Desk<HttpGateway>, own: &Shutdown) {
         let (store, desk, ends) = (store.clone(), desk.clone(), ends.clone());
         async move {
             while !ends.has_begun() && is_full("refunds", sweep_refunds(&store, &desk).await) {}
+        }
+    });
+}
+
+/// Orders that an outage of ours kept from being charged.
+fn look_for_missed(store: &Store, charges: &ChargePayments, own: &Shutdown) {
+    let missed = ChargeMissed::new(store.clone(), charges.clone());
+    let missed = Arc::new(missed);
+    periodic::spawn(own, MISSED_EVERY, move || {
+        let missed = Arc::clone(&missed);
+        async move {
+            if let Err(error) = missed.look().await {
+                let error = &error as &dyn Error;
+                tracing::warn!(error, "the look for orders without a payment failed");
+            }
         }
     });
 }

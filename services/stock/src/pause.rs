@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use chrono::TimeDelta;
 use contracts::Timestamp;
+use domain::deadline::PAUSED_AT_MOST;
 use store::outages::Signals;
 
 /// The oldest unpublished event may be this old.
@@ -14,9 +15,6 @@ pub(crate) const UNPUBLISHED_AT_MOST: Duration = Duration::from_secs(5);
 
 /// A required consumer must have been alive this recently.
 pub(crate) const SILENT_AT_MOST: Duration = Duration::from_secs(10);
-
-/// A pause lasts at most this long: orders must end some day.
-pub(crate) const PAUSED_AT_MOST: Duration = Duration::from_secs(30 * 60);
 
 /// What is to be done about expiry.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,6 +8,7 @@
 mod charges;
 mod gateway;
 mod http_gateway;
+mod outages;
 mod refunds;
 mod start;
 mod webhooks;

@@ -6,6 +6,7 @@ use std::{process::Command, sync::Arc, time::Duration};
 use contracts::{OrderId, events::RefundRequested};
 use messaging::{Aside, Handler, Inbound, Position};
 use payment::{
+    charge_missed::ChargeMissed,
     charge_payments::{ChargePayments, Work},
     desk::Desk,
     execute_refunds::sweep_refunds,
@@ -119,6 +120,11 @@ impl World {
     pub(crate) fn with_rules(mut self, rules: domain::deadline::HoldRules) -> Self {
         self.handler = self.handler.clone().with_rules(rules);
         self
+    }
+
+    /// The look for orders without a payment, of a process that has just started.
+    pub(crate) fn missed(&self) -> ChargeMissed {
+        ChargeMissed::new(self.store.clone(), self.handler.clone())
     }
 
     pub(crate) fn sql(&self, statement: &str) -> String {
