@@ -60,6 +60,11 @@ impl<G: PaymentGateway> Desk<G> {
         self.settle_charge(payment, answer).await;
     }
 
+    /// Asks again later.
+    pub(crate) async fn postpone(&self, payment: &PendingPayment) {
+        self.recorder.record(unknown_charge(payment)).await;
+    }
+
     /// Records an answer, or that there is none.
     pub(crate) async fn settle_charge(&self, payment: &PendingPayment, answer: Answer<Charge>) {
         let news = match answer {

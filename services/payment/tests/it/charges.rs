@@ -142,6 +142,29 @@ async fn a_pending_payment_of_an_ended_order_is_canceled_for_ever() {
 }
 
 #[tokio::test]
+async fn a_charge_that_the_gateway_still_executes_is_canceled_when_its_order_has_ended() {
+    let world = World::new().await;
+    let order = world.order();
+    world.gateway.is(Mood::Slow);
+    world.deliver(vec![Work::Reserved(order)]).await;
+    world.wait("select attempts from payments", "1").await;
+    world.sweep().await;
+    let row = world.sql("select state, attempts, next_attempt_at > now() from payments");
+    assert_eq!(
+        row, "PENDING|2|t",
+        "the order waits, and so does its charge"
+    );
+    world.end_order(order);
+    world.sweep().await;
+    assert_eq!(world.state(order), "VOIDED");
+    let state = world.gateway.state();
+    assert_eq!(
+        state.charges[&gateway_key(order)].outcome,
+        ChargeOutcome::Canceled
+    );
+}
+
+#[tokio::test]
 async fn money_that_was_taken_for_an_ended_order_is_published() {
     let world = World::new().await;
     let order = world.order();

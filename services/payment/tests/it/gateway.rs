@@ -25,6 +25,8 @@ pub(crate) enum Mood {
     },
     /// Captures one unit more.
     Greedy,
+    /// Executes for as long as nobody cancels.
+    Slow,
 }
 
 #[derive(Default)]
@@ -69,6 +71,7 @@ impl State {
                 };
                 ChargeOutcome::Captured { amount, at }
             }
+            Mood::Slow => ChargeOutcome::Pending,
             Mood::Well | Mood::Silent | Mood::Down => {
                 self.captures += 1;
                 ChargeOutcome::Captured { amount, at }
@@ -80,7 +83,7 @@ impl State {
         match self.mood {
             Mood::Silent => Err(GatewayError::TimedOut),
             Mood::Down => Err(GatewayError::Unavailable { status: 503 }),
-            Mood::Well | Mood::Declines { .. } | Mood::Greedy => Ok(value),
+            Mood::Well | Mood::Declines { .. } | Mood::Greedy | Mood::Slow => Ok(value),
         }
     }
 
@@ -123,7 +126,11 @@ impl PaymentGateway for FakeGateway {
             order_id: None,
             outcome: ChargeOutcome::Canceled,
         };
-        let charge = state.charges.entry(key.into()).or_insert(canceled).clone();
+        let charge = state.charges.entry(key.into()).or_insert(canceled);
+        if charge.outcome == ChargeOutcome::Pending {
+            charge.outcome = ChargeOutcome::Canceled;
+        }
+        let charge = charge.clone();
         state.answer(charge)
     }
 

@@ -105,6 +105,24 @@ async fn a_payment_that_nobody_tried_is_charged_by_the_sweep_in_an_outage() {
     assert_eq!(world.state(order), "COMPLETED");
 }
 
+/// Everything of ours was down, and payment is back before stock has noticed.
+#[tokio::test]
+async fn a_late_order_keeps_its_key_until_it_has_ended_since_an_outage_may_give_it_time() {
+    let world = World::new().await;
+    let order = world.order();
+    world.deliver_and_die(vec![Work::Reserved(order)]).await;
+    world.sql(&format!(
+        "update orders set reserved_until = now() - interval '30 seconds' where id = '{order}'"
+    ));
+    world.sweep().await;
+    assert_eq!(world.state(order), "PENDING");
+    assert_eq!(world.gateway.state().charges.len(), 0);
+    outage(&world, "1 minute");
+    close(&world).await;
+    world.sweep().await;
+    assert_eq!(world.state(order), "COMPLETED");
+}
+
 #[tokio::test]
 async fn an_order_that_was_too_late_is_charged_when_the_outage_has_closed() {
     let world = World::new().await;
