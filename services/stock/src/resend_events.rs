@@ -1,5 +1,6 @@
 //! Events that Kafka has lost are sent again (I18): published, and their consumer has caught up with
-//! its topic and has neither handled them nor set them aside. A topic that was recreated empty, a
+//! its topic and has neither handled them nor set them aside; what the relay has parked was never
+//! sent, and can't be. A topic that was recreated empty, a
 //! broker that was set back, a database that was restored and has forgotten what its consumers did.
 //!
 //! 1. Compare outbox and inbox, page by page: the newest rows first, then all that are kept. *Dies
@@ -11,13 +12,14 @@
 //! Bounded: some at a time, each at most once a minute and ever more rarely.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     time::{Duration, Instant},
 };
 
 use contracts::ConsumerName;
 use store::audit::{Auditor, Undelivered};
 use tokio::sync::Mutex;
+use uuid::Uuid;
 
 use crate::{Stock, StockError, audit::pace::Pace};
 
@@ -60,7 +62,8 @@ struct State {
     newest: Option<i64>,
     /// The walk over older rows: where it is, and where the newest began.
     older: (i64, i64),
-    missed: BTreeMap<i64, Missed>,
+    /// By event: a copy that was sent again is a row of its own, and no other event.
+    missed: BTreeMap<Uuid, Missed>,
 }
 
 /// The look and what it remembers.
@@ -142,7 +145,7 @@ impl ResendEvents {
     pub async fn resend(&self, caught_up: &[ConsumerName]) -> Result<usize, StockError> {
         let now = platform::clock::monotonic();
         let mut state = self.state.lock().await;
-        let due: Vec<i64> = state
+        let due: Vec<(Uuid, i64)> = state
             .missed
             .iter()
             .filter(|(_, missed)| {
@@ -150,22 +153,23 @@ impl ResendEvents {
                 missed.is_due(now) && caught_up.iter().any(of)
             })
             .take(BATCH)
-            .map(|(id, _)| *id)
+            .map(|(event, missed)| (*event, missed.event.id))
             .collect();
         if due.is_empty() {
             return Ok(0);
         }
+        let ids: Vec<i64> = due.iter().map(|(_, id)| *id).collect();
         let mut tx = self.stock.store.begin().await?;
-        store::outbox::send_again(&mut tx, &due).await?;
+        store::outbox::send_again(&mut tx, &ids).await?;
         tx.commit().await?;
         let mut named = Vec::new();
-        for id in &due {
-            if let Some(missed) = state.missed.get_mut(id) {
+        for (event, _) in &due {
+            if let Some(missed) = state.missed.get_mut(event) {
                 let wait = AGAIN_AFTER.saturating_mul(1 << missed.sent.min(6));
                 missed.next = now + wait.min(AGAIN_AT_MOST);
                 missed.sent += 1;
                 if named.len() < NAMED {
-                    named.push(missed.event.event_id.to_string());
+                    named.push(event.to_string());
                 }
             }
         }
@@ -192,8 +196,8 @@ impl ResendEvents {
             .map(|missed| missed.event.clone())
             .collect();
         let still = self.auditor.still_lost(&asked).await?;
-        let still: std::collections::BTreeSet<i64> = still.into_iter().collect();
-        state.missed.retain(|id, _| still.contains(id));
+        let still: BTreeSet<i64> = still.into_iter().collect();
+        state.missed.retain(|_, one| still.contains(&one.event.id));
         for missed in state.missed.values_mut() {
             missed.seen_again = true;
         }
@@ -227,7 +231,7 @@ impl ResendEvents {
         let seen = self.auditor.deliveries(after, PAGE, &names).await?;
         let now = platform::clock::monotonic();
         for event in seen.lost {
-            state.missed.entry(event.id).or_insert(Missed {
+            state.missed.entry(event.event_id).or_insert(Missed {
                 event,
                 since: now,
                 seen_again: false,

@@ -295,8 +295,9 @@ pub(super) const STOCK_MOVES: &str = "
                order by o.key, o.aggregate_version desc, o.id desc) e on e.key = s.sku";
 
 /// I18: of the $2 rows of the outbox after $1 that were published 15 s ago, those that the consumer
-/// that must handle them has neither handled nor set aside; and how far the look went. Inbox rows
-/// are pruned after 30 days.
+/// that must handle them has neither handled nor set aside, and that the relay has not parked: what
+/// can't be sent would be parked again; and how far the look went. Inbox rows are pruned after 30
+/// days.
 pub(super) const DELIVERIES: &str = "
     with page as materialized (
         select o.id, o.event_id, o.type, o.key, o.source, o.at,
@@ -317,7 +318,8 @@ pub(super) const DELIVERIES: &str = "
           and not exists (select from inbox i where i.consumer = o.consumer
                           and i.source = o.source and i.event_id = o.event_id::text)
           and not exists (select from dead_letters d where d.consumer = o.consumer
-                          and d.event_id = o.event_id::text)";
+                          and d.event_id = o.event_id::text)
+          and not exists (select from parked_events p where p.event_id = o.event_id)";
 
 /// Of the rows of the outbox in $1, each with its consumer in $2, those that are still not handled.
 pub(super) const STILL_LOST: &str = "
@@ -327,4 +329,5 @@ pub(super) const STILL_LOST: &str = "
     where not exists (select from inbox i where i.consumer = k.consumer
                       and i.source = o.source and i.event_id = o.event_id::text)
       and not exists (select from dead_letters d where d.consumer = k.consumer
-                      and d.event_id = o.event_id::text)";
+                      and d.event_id = o.event_id::text)
+      and not exists (select from parked_events p where p.event_id = o.event_id)";

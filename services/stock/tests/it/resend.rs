@@ -108,3 +108,55 @@ async fn what_was_published_a_moment_ago_is_not_lost() {
     look_until(&resend, "seen", async || !resend.lost().await.is_empty()).await;
     assert_eq!(resend.lost().await.len(), 4);
 }
+
+#[tokio::test]
+async fn what_the_relay_has_parked_was_not_lost_and_is_not_sent_again() {
+    let world = World::new().await;
+    published(&world, 20).await;
+    world
+        .execute(
+            "insert into parked_events (id, event_id, reason)
+             select id, event_id, 'too large' from outbox where id = 1",
+        )
+        .await;
+    let resend = resender(&world);
+    // All stand on one page: when the others are seen, the parked one was looked at too.
+    until_waiting(&resend, &[ConsumerName::Payment, ConsumerName::Stock]).await;
+    assert_eq!(resend.lost().await.len(), 3);
+    // One that is parked after it was missed is forgotten.
+    world
+        .execute(
+            "insert into parked_events (id, event_id, reason)
+             select id, event_id, 'too large' from outbox where id = 2",
+        )
+        .await;
+    look_until(&resend, "forgotten", async || {
+        resend.lost().await.len() == 2
+    })
+    .await;
+    assert_eq!(resend.resend(&[ConsumerName::Payment]).await.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn a_copy_that_was_published_too_is_no_second_lost_event() {
+    let world = World::new().await;
+    published(&world, 20).await;
+    let resend = resender(&world);
+    until_waiting(&resend, &[ConsumerName::Payment, ConsumerName::Stock]).await;
+    assert_eq!(resend.resend(&[ConsumerName::Stock]).await.unwrap(), 1);
+    // The copy, and another event to see that the page was looked at.
+    world
+        .execute("update outbox set at = clock_timestamp() - interval '20 s' where id = 6")
+        .await;
+    world
+        .execute(
+            "insert into outbox (event_id, topic, key, type, source, aggregate_version, data, at)
+             values (gen_random_uuid(), 'payments.v1', 'k-9', 'PAYMENT_FAILED',
+                     '/holdfast/payment', 1, '{}', clock_timestamp() - interval '20 s')",
+        )
+        .await;
+    world.all_is_well().await;
+    let seen = async || resend.lost().await.iter().any(|one| one.contains("k-9"));
+    look_until(&resend, "seen", seen).await;
+    assert_eq!(resend.lost().await.len(), 5, "{:?}", resend.lost().await);
+}
