@@ -70,6 +70,81 @@ pub struct DueRefund {
     pub order_version: i64,
 }
 
+/// Captured money of an order that ended without it, and that nobody has asked back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeadMoney {
+    /// The payment.
+    pub payment_id: PaymentId,
+    /// The order that it names.
+    pub order_id: OrderId,
+    /// What is left of it.
+    pub amount: Money,
+    /// Whether the order was confirmed, by another payment.
+    pub paid_otherwise: bool,
+    /// The version of its order.
+    pub order_version: i64,
+}
+
+/// Locks payments whose news can't arrive, because it is an open dead letter of stock or was parked:
+/// captured, not applied to their order, which has ended, and without a refund for
+/// `older_than_seconds`. What another process has locked is left to it.
+///
+/// The record's key is its order's id; a key that is none finds nothing.
+///
+/// # Errors
+/// The database, or a row that breaks the contract.
+pub async fn lock_dead_money(
+    tx: &mut Tx,
+    older_than_seconds: f64,
+    limit: i64,
+) -> Result<Vec<DeadMoney>> {
+    let rows = sqlx::query!(
+        r#"with keys as (
+               select encode(d.key, 'escape') as key
+               from dead_letters d
+               where d.consumer = 'stock' and d.state = 'OPEN'
+               union
+               select o.key
+               from parked_events k
+                        join outbox o on o.id = k.id
+               where o.source = '/holdfast/payment'),
+           named as materialized (
+               select case when k.key ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'
+                           then k.key::uuid end as order_id
+               from keys k)
+           select p.id, p.order_id, p.captured_minor - p.refunded_minor as "left!", p.currency,
+                  o.status = 'CONFIRMED' as "confirmed!", o.version
+           from named n
+                    join orders o on o.id = n.order_id
+                    join payments p on p.order_id = o.id
+           where o.status <> 'RESERVED'
+             and p.state = 'COMPLETED'
+             and not p.applied
+             and p.captured_minor > p.refunded_minor
+             and p.updated_at < clock_timestamp() - make_interval(secs => $1)
+             and not exists (select from refunds r where r.payment_id = p.id)
+           order by p.id
+           limit $2
+           for no key update of p skip locked"#,
+        older_than_seconds,
+        limit
+    )
+    .fetch_all(&mut **tx)
+    .answer("lock money that nobody asked back")
+    .await?;
+    rows.into_iter()
+        .map(|row| {
+            Ok(DeadMoney {
+                payment_id: payment_id(&row.id)?,
+                order_id: OrderId(row.order_id),
+                amount: text::money(row.left, &row.currency)?,
+                paid_otherwise: row.confirmed,
+                order_version: row.version,
+            })
+        })
+        .collect()
+}
+
 /// Locks and reads the refunds of payments, and those that have one of the keys.
 ///
 /// # Errors

@@ -17,6 +17,7 @@ mod pause;
 pub mod prune_rows;
 pub mod rebuild_gate;
 pub mod reconcile;
+pub mod refund_dead_money;
 pub mod repair_drift;
 pub mod request_refunds;
 pub mod resend_events;

@@ -21,6 +21,7 @@ use crate::{
     leader::Leader,
     prune_rows::{make_partitions, prune_rows},
     rebuild_gate::rebuild_lost_shards,
+    refund_dead_money::refund_dead_money,
     request_refunds::request_refunds,
     sweep_holds::sweep_or_doubt,
 };
@@ -39,6 +40,9 @@ const AUDIT_TICK: Duration = Duration::from_millis(500);
 
 /// How often an absent server is asked again at the start.
 const START_RETRY: Duration = Duration::from_millis(500);
+
+/// How often money is looked for whose news was set aside.
+const DEAD_MONEY_TICK: Duration = Duration::from_secs(10);
 
 /// How long Redis may take to answer at the start before the service goes on without it.
 const REDIS_AT_START: Duration = Duration::from_secs(2);
@@ -323,6 +327,19 @@ fn tick_as_leader(stock: &Stock, leader: &Leader, repair: Arc<RepairDrift>, own:
             move || {
                 let stock = stock.clone();
                 async move { make_partitions(&stock).await.map(|_| ()) }
+            }
+        },
+    );
+    as_leader(
+        own,
+        leader,
+        DEAD_MONEY_TICK,
+        Health::new("asking back money whose news was set aside"),
+        {
+            let stock = stock.clone();
+            move || {
+                let stock = stock.clone();
+                async move { refund_dead_money(&stock).await.map(|_| ()) }
             }
         },
     );

@@ -6,6 +6,7 @@
 )]
 
 mod audit;
+mod dead_money;
 mod expiry;
 mod gate;
 mod measure;
