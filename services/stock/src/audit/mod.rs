@@ -164,47 +164,52 @@ impl Audit {
         Ok(())
     }
 
+    /// A check that fails has had its turn all the same: it waits for the next one, and the look after
+    /// this one goes on with the checks behind it.
     async fn ask_postgres(&self, state: &mut State) -> Result<(), StockError> {
         let began = platform::clock::monotonic();
         if state.now.is_due(began) {
-            let found = self.auditor.now().await?;
+            let found = self.auditor.now().await;
             state.now.ran(began, platform::clock::monotonic());
-            note(&mut state.board, "now", &found);
+            note(&mut state.board, "now", &found?);
         }
         let began = platform::clock::monotonic();
         if state.moves.is_due(began) {
-            self.watch_stock(state).await?;
+            let watched = self.watch_stock(state).await;
             state.moves.ran(began, platform::clock::monotonic());
+            watched?;
         }
         let began = platform::clock::monotonic();
         if state.held.is_due(began) {
-            let found = self.auditor.held().await?;
+            let found = self.auditor.held().await;
             state.held.ran(began, platform::clock::monotonic());
-            note(&mut state.board, "held", &found);
+            note(&mut state.board, "held", &found?);
         }
         let began = platform::clock::monotonic();
         if state.sums.is_due(began) {
-            let found = self.auditor.sums(None).await?;
+            let found = self.auditor.sums(None).await;
             state.sums.ran(began, platform::clock::monotonic());
             // Whoever is red is summed up alone from now on, which is cheaper and sooner.
-            state.suspects.extend(skus_of(&found));
+            state.suspects.extend(skus_of(&found?));
         }
         let began = platform::clock::monotonic();
         let suspected = !state.suspects.is_empty() && state.exact.is_due(began);
         let guilty = !state.guilty.is_empty() && state.again.is_due(began);
         if suspected || guilty {
-            self.sum_up(state).await?;
+            let summed = self.sum_up(state).await;
             let ended = platform::clock::monotonic();
             state.exact.ran(began, ended);
             state.again.ran(began, ended);
+            summed?;
         } else if state.suspects.is_empty() && state.guilty.is_empty() {
             state.board.note("I2", "sums", 0, &[], Look::Once);
             state.board.note("I3", "sums", 0, &[], Look::Once);
         }
         let began = platform::clock::monotonic();
         if state.walk.is_due(began) {
-            self.walk_on(state).await?;
+            let walked = self.walk_on(state).await;
             state.walk.ran(began, platform::clock::monotonic());
+            walked?;
         }
         Ok(())
     }
@@ -275,11 +280,12 @@ impl Audit {
         state
             .suspects
             .extend(contradicted.difference(&state.acquitted).cloned());
-        let overdue = overdue(&self.stock, &self.stock.gate).await?;
+        let overdue = overdue(&self.stock, &self.stock.gate).await;
+        state.gate.ran(began, platform::clock::monotonic());
+        let overdue = overdue?;
         state
             .board
             .note("I14", "gate", overdue.len(), &overdue, Look::Twice);
-        state.gate.ran(began, platform::clock::monotonic());
         Ok(())
     }
 }

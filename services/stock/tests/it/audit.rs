@@ -91,6 +91,23 @@ async fn nothing_is_red_where_nothing_is_wrong() {
 }
 
 #[tokio::test]
+async fn a_check_that_fails_keeps_its_pace_and_stops_none_behind_it() {
+    let world = a_sale().await;
+    let watch = Watch::over(&world);
+    world
+        .execute("alter table outages rename to outages_elsewhere")
+        .await;
+    assert!(watch.audit.look().await.is_err(), "I13 can't be asked");
+    // At once again: what failed is not due yet, all others are.
+    watch.audit.look().await.unwrap();
+    let checked = watch.audit.red().await;
+    for id in ["I2", "I3", "I4", "I26"] {
+        assert_eq!(checked.get(id), Some(&0), "{id}: {checked:?}");
+    }
+    assert_eq!(checked.get("I13"), None);
+}
+
+#[tokio::test]
 async fn a_row_of_stock_changed_by_hand_is_seen_within_five_seconds() {
     let world = a_sale().await;
     let watch = Watch::over(&world);
