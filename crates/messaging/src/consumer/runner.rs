@@ -35,10 +35,16 @@ const BITE_EVERY: Duration = Duration::from_millis(500);
 /// How long leaving the group may take.
 const LEAVE: Duration = Duration::from_secs(3);
 
+/// A unit that was tried so often for want of a dependency is halved: a statement that takes longer
+/// than its answer is waited for fails like a server that is away, and would for ever.
+const TRIES_WHOLE: u32 = 6;
+
 /// Why a unit was not done.
 enum Failed {
     /// Shutdown began: it stays undone and comes again.
     Interrupted,
+    /// Nothing is known against any of it, but it may be too much at once.
+    TooMuch,
     /// Not all of it can be handled.
     Classified(Failure),
 }
@@ -197,16 +203,18 @@ impl<H: Handler> Runner<H> {
 
     /// Runs a unit; what fails is halved until the one that fails is alone.
     async fn process(&mut self, unit: Unit<H::Event>) {
+        let mut backoff = pauses();
         let mut todo = vec![unit];
         while let Some(mut unit) = todo.pop() {
-            match self.through(&mut unit).await {
+            match self.through(&mut unit, &mut backoff).await {
                 Ok(tally) => self.finish(&unit, tally),
                 Err(Failed::Interrupted) => return,
-                Err(Failed::Classified(_)) if unit.len() > 1 => {
+                Err(Failed::TooMuch | Failed::Classified(_)) if unit.len() > 1 => {
                     let later = unit.split();
                     todo.push(later);
                     todo.push(unit);
                 }
+                Err(Failed::TooMuch) => todo.push(unit),
                 Err(Failed::Classified(failure)) => {
                     if let Some(reject) = self.set_aside(unit, failure) {
                         todo.push(reject);
@@ -216,10 +224,16 @@ impl<H: Handler> Runner<H> {
         }
     }
 
-    /// Runs a unit through all transient failures, for ever.
-    async fn through(&mut self, unit: &mut Unit<H::Event>) -> Result<Tally, Failed> {
+    /// Runs a unit through all transient failures: for ever when it is alone, else until it is to be
+    /// halved. The pauses grow on from unit to unit, so that the halves of a batch do not press on
+    /// a server that is away.
+    async fn through(
+        &mut self,
+        unit: &mut Unit<H::Event>,
+        backoff: &mut Backoff,
+    ) -> Result<Tally, Failed> {
         let consumer = self.handler.consumer().as_str();
-        let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(5));
+        let mut tries = 0;
         let mut waiting = false;
         loop {
             let failure = match attempt(&self.handler, &self.store, unit).await {
@@ -228,6 +242,7 @@ impl<H: Handler> Runner<H> {
                         tracing::info!(consumer, "consumer goes on");
                     }
                     self.progress.waits(false);
+                    backoff.reset();
                     return Ok(tally);
                 }
                 Err(HandleError::Permanent(rejection)) => Failure::Permanent(rejection),
@@ -246,9 +261,14 @@ impl<H: Handler> Runner<H> {
                     }
                     self.progress.waits(true);
                     tokio::select! {
-                        () = tokio::time::sleep(backoff.pause()) => continue,
+                        () = tokio::time::sleep(backoff.pause()) => {}
                         () = self.shutdown.begun() => return Err(Failed::Interrupted),
                     }
+                    tries += 1;
+                    if tries >= TRIES_WHOLE && unit.len() > 1 {
+                        return Err(Failed::TooMuch);
+                    }
+                    continue;
                 }
             };
             self.progress.waits(false);
@@ -329,9 +349,10 @@ impl<H: Handler> Runner<H> {
     }
 
     async fn retry(&mut self, mut stuck: Stuck<H::Event>) {
-        let failure = match self.through(&mut stuck.unit).await {
+        let failure = match self.through(&mut stuck.unit, &mut pauses()).await {
             Ok(tally) => return self.finish(&stuck.unit, tally),
             Err(Failed::Interrupted) => return,
+            Err(Failed::TooMuch) => return self.stuck.push(stuck),
             Err(Failed::Classified(failure)) => failure,
         };
         let every = self.config.unclassified_every();
@@ -368,6 +389,10 @@ impl<H: Handler> Runner<H> {
         metrics::counter!("events_handled_total", "consumer" => consumer, "result" => result)
             .increment(u64::try_from(events).unwrap_or(u64::MAX));
     }
+}
+
+fn pauses() -> Backoff {
+    Backoff::new(Duration::from_millis(50), Duration::from_secs(5))
 }
 
 /// An error with all its causes, in one line.

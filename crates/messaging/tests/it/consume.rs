@@ -109,6 +109,35 @@ async fn a_transient_failure_is_waited_out_and_is_never_a_dead_letter() {
 }
 
 #[tokio::test]
+async fn a_batch_that_is_too_much_for_the_database_is_halved_and_is_no_dead_letter() {
+    let world = World::new().await;
+    let producer = Producer::new(&world.brokers).unwrap();
+    for n in 0..40 {
+        world
+            .produce(&producer, 0, &format!("e{n}"), br#"{"wish":"heavy"}"#)
+            .await;
+    }
+    let handler = Recorder::default();
+    // were it unclassified, it would be a dead letter at its second failure
+    let running = world.consume_with(handler.clone(), world.store.clone(), |config| {
+        config.unclassified = Unclassified {
+            attempts: 2,
+            over: Duration::ZERO,
+        };
+    });
+    wait_for("all offsets are stored", async || world.lag().await == 0).await;
+    running.stop().await;
+    assert_eq!((world.effects(), world.distinct_effects()), (40, 40));
+    assert_eq!(world.dead_letters(), 0);
+    let batches = handler.batches.lock().unwrap().clone();
+    assert!(
+        batches.iter().any(|events| *events > 1),
+        "halved as far as it must be: {batches:?}"
+    );
+    world.end().await;
+}
+
+#[tokio::test]
 async fn an_event_that_fails_alone_holds_up_nobody_and_ends_as_a_dead_letter() {
     let world = World::new().await;
     let producer = Producer::new(&world.brokers).unwrap();

@@ -348,6 +348,9 @@ pub(crate) enum Wish {
     Away,
     /// Never returns.
     Hang,
+    /// Fails as a statement does that takes longer than anyone waits, when it is beside more than
+    /// ten others.
+    Heavy,
 }
 
 /// A handler whose effect is one outbox row per event, with the event's id as key.
@@ -386,6 +389,7 @@ impl Handler for Recorder {
                 Some("panic") => Wish::Panic,
                 Some("away") => Wish::Away,
                 Some("hang") => Wish::Hang,
+                Some("heavy") => Wish::Heavy,
                 Some("transient") => Wish::Transient(2),
                 _ => Wish::Effect,
             },
@@ -418,6 +422,8 @@ impl Handler for Recorder {
         for (index, inbound) in events.iter().enumerate() {
             match inbound.event {
                 Wish::Effect => {}
+                Wish::Heavy if events.len() <= 11 => {}
+                Wish::Heavy => return Err(store::StoreError::no_answer().into()),
                 Wish::Hang => std::future::pending().await,
                 Wish::Away if self.healed.load(Ordering::Relaxed) => {}
                 Wish::Away => return Err(HandleError::transient("the gate is away")),
