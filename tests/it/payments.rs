@@ -383,3 +383,24 @@ async fn a_gateway_that_executes_and_does_not_answer_charges_once() {
     assert_eq!(journal["totals"]["captures"], 30, "{}", journal["totals"]);
     world.end().await;
 }
+
+/// Our row says that the charge failed, and the gateway has the money.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_capture_that_our_row_denies_is_found_in_the_gateway_s_journal() {
+    let world = World::start().await;
+    world.operator().put_sku("DENIED", 10, &json!({})).await;
+    let order = place(&world, "denied", "DENIED").await;
+    world.until(&order, "CONFIRMED").await;
+    world.settled().await;
+    world
+        .tamper("update payments set state = 'FAILED', captured_minor = 0")
+        .await;
+    let captured = "select count(*) from payments
+                    where state = 'COMPLETED' and captured_minor = 12900 and applied";
+    wait_for("the capture to be recorded", || async {
+        (world.count(captured).await == 1).then_some(())
+    })
+    .await;
+    world.consistent().await;
+    world.end().await;
+}

@@ -3,6 +3,7 @@
 //!
 //! Lock order: after the orders, before refund executions; sorted by id.
 
+mod journal;
 mod waiting;
 
 use std::time::Duration;
@@ -16,6 +17,7 @@ use crate::{
     text,
 };
 
+pub use journal::{adopt, by_gateway_keys};
 pub use waiting::{WaitingOrder, lock_waiting_orders, orders_without};
 
 /// A payment whose outcome is not known yet.

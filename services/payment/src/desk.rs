@@ -60,6 +60,11 @@ impl<G: PaymentGateway> Desk<G> {
         self.settle_charge(payment, answer).await;
     }
 
+    /// Records what was heard of a charge beside all questions.
+    pub(crate) async fn news(&self, charge: Charge) {
+        self.recorder.record(News::Charge(charge)).await;
+    }
+
     /// Asks again later.
     pub(crate) async fn postpone(&self, payment: &PendingPayment) {
         self.recorder.record(unknown_charge(payment)).await;

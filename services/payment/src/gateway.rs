@@ -1,5 +1,6 @@
 //! The port to a payment provider. What a provider must offer: idempotency keys for charges and
-//! refunds, a question by key, and a cancel by key that also binds keys it has not seen yet.
+//! refunds, a question by key, a cancel by key that also binds keys it has not seen yet, and a journal
+//! that is read by key.
 
 use std::future::Future;
 
@@ -82,6 +83,26 @@ pub enum RefundOutcome {
     },
 }
 
+/// A line of the provider's own journal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JournalEntry {
+    /// The charge as it stands.
+    pub charge: Charge,
+    /// Our name for it, when it was told.
+    pub reference: Option<PaymentId>,
+    /// How it was to be paid; `None` when the key was canceled before it was used.
+    pub method: Option<PaymentMethod>,
+}
+
+/// Some lines of the journal, in the order of their keys.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JournalPage {
+    /// Lines that keep the contract; one that breaks it is left out.
+    pub entries: Vec<JournalEntry>,
+    /// The key after which the journal goes on; `None` at its end.
+    pub next: Option<String>,
+}
+
 /// Why there is no outcome. After every one of them the provider may have executed the request or
 /// not: it is asked by key before anything else is done (P4).
 #[derive(Debug, thiserror::Error)]
@@ -154,6 +175,13 @@ pub trait PaymentGateway: Send + Sync + 'static {
 
     /// Cancels what was not captured, also a key that was never seen: it can't capture later.
     fn cancel_charge(&self, key: &str) -> impl Future<Output = Answer<Charge>> + Send;
+
+    /// At most `limit` charges whose keys come after `after`.
+    fn journal(
+        &self,
+        after: &str,
+        limit: usize,
+    ) -> impl Future<Output = Answer<JournalPage>> + Send;
 
     /// Refunds, at most once per key.
     fn refund(&self, refund: &NewRefund) -> impl Future<Output = Answer<RefundOutcome>> + Send;

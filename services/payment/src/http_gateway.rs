@@ -14,11 +14,16 @@ use hyper_util::{
 use serde::de::DeserializeOwned;
 
 use crate::{
-    gateway::{Answer, Charge, GatewayError, NewCharge, NewRefund, PaymentGateway, RefundOutcome},
-    wire::{WireCharge, WireProblem, WireRefund, slug},
+    gateway::{
+        Answer, Charge, GatewayError, JournalPage, NewCharge, NewRefund, PaymentGateway,
+        RefundOutcome,
+    },
+    wire::{WireCharge, WireJournal, WireProblem, WireRefund, slug},
 };
 
 const ANSWER_MAX: usize = 64 * 1024;
+/// The same of a page of the journal.
+const JOURNAL_MAX: usize = 2 * 1024 * 1024;
 
 /// The address is not one that this client can call.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -82,24 +87,51 @@ impl HttpGateway {
         let request = request
             .body(Full::new(Bytes::from(body)))
             .map_err(|error| GatewayError::Unreachable(Box::new(error)))?;
-        tokio::time::timeout(self.timeout, self.exchange(request))
+        self.within(request, ANSWER_MAX).await
+    }
+
+    async fn within(
+        &self,
+        request: http::Request<Full<Bytes>>,
+        most: usize,
+    ) -> Answer<(StatusCode, Bytes)> {
+        tokio::time::timeout(self.timeout, self.exchange(request, most))
             .await
             .map_err(|_| GatewayError::TimedOut)?
     }
 
-    async fn exchange(&self, request: http::Request<Full<Bytes>>) -> Answer<(StatusCode, Bytes)> {
+    async fn exchange(
+        &self,
+        request: http::Request<Full<Bytes>>,
+        most: usize,
+    ) -> Answer<(StatusCode, Bytes)> {
         let response = self
             .client
             .request(request)
             .await
             .map_err(|error| GatewayError::Unreachable(Box::new(error)))?;
         let status = response.status();
-        let body = Limited::new(response.into_body(), ANSWER_MAX)
+        let body = Limited::new(response.into_body(), most)
             .collect()
             .await
             .map_err(GatewayError::Unreachable)?;
         Ok((status, body.to_bytes()))
     }
+}
+
+/// A key as part of a query.
+fn encoded(key: &str) -> String {
+    use std::fmt::Write;
+    let mut text = String::with_capacity(key.len());
+    for byte in key.bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~') {
+            text.push(char::from(byte));
+        } else {
+            // Writing to a string can't fail.
+            let _ = write!(text, "%{byte:02X}");
+        }
+    }
+    text
 }
 
 /// The answer of a 200; a 404 is `None` where the question allows it.
@@ -214,6 +246,23 @@ impl PaymentGateway for HttpGateway {
             .and_then(present)
             .and_then(|wire| charge_of(key, wire));
         count("cancel-charge", answer)
+    }
+
+    async fn journal(&self, after: &str, limit: usize) -> Answer<JournalPage> {
+        let uri = format!(
+            "{}/v1/journal?limit={limit}&after={}",
+            self.base,
+            encoded(after)
+        );
+        let answer = match http::Request::get(uri).body(Full::default()) {
+            Ok(request) => self.within(request, JOURNAL_MAX).await,
+            Err(error) => Err(GatewayError::Unreachable(Box::new(error))),
+        };
+        let page = answer
+            .and_then(|(status, body)| read(status, &body, false))
+            .and_then(present)
+            .and_then(WireJournal::check);
+        count("journal", page)
     }
 
     async fn refund(&self, refund: &NewRefund) -> Answer<RefundOutcome> {

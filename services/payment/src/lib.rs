@@ -4,11 +4,13 @@
 //! - [`charge_missed`]: orders that lived through an outage of ours.
 //! - [`record_results`]: one way for everything that the gateway says.
 //! - [`sweep_payments`], [`execute_refunds`]: unknown outcomes are asked for, never guessed.
+//! - [`compare_journal`]: what the gateway's own journal says otherwise.
 //! - [`webhooks`], [`http`]: signed hints.
 //! - [`gateway`] is the port to a provider, [`http_gateway`] the provider over HTTP.
 
 pub mod charge_missed;
 pub mod charge_payments;
+pub mod compare_journal;
 pub mod config;
 pub mod desk;
 pub mod execute_refunds;

@@ -1,6 +1,13 @@
 //! The service as a process: what is checked before it starts, what runs, how it ends.
 
-use std::{error::Error, sync::Arc, time::Duration};
+use std::{
+    error::Error,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use contracts::TopicNames;
 use messaging::{ConsumerConfig, ConsumerError, RelayConfig, Stall};
@@ -14,13 +21,15 @@ use store::{Store, StoreError, StoreOptions};
 
 use crate::{
     Config, SWEEP_BATCH, charge_missed::ChargeMissed, charge_payments::ChargePayments,
-    desk::Desk, execute_refunds::sweep_refunds, http,
+    compare_journal::CompareJournal, desk::Desk, execute_refunds::sweep_refunds, http,
     http_gateway::HttpGateway, pool::Pool, record_results::Recorder,
     sweep_payments::sweep_payments,
 };
 
 /// How often the sweeps look.
 const SWEEP_EVERY: Duration = Duration::from_millis(500);
+/// How often the gateway's journal is looked at.
+const COMPARE_EVERY: Duration = Duration::from_secs(5);
 /// How often it is asked whether an outage has closed.
 const MISSED_EVERY: Duration = Duration::from_secs(1);
 /// How often readiness is looked at.
@@ -165,7 +174,8 @@ async fn work(
     let pool = Pool::start(desk.clone(), config.payment_concurrency, own);
     let rules = config.hold_rules().unwrap_or_default();
     let handler = ChargePayments::new(store.clone(), pool).with_rules(rules);
-    sweep(store, desk, own);
+    sweep(store, desk.clone(), own);
+    compare(store, desk, own);
     look_for_missed(store, &handler, own);
     watch(store, ops, own);
     relay(config, store, own);
@@ -204,6 +214,26 @@ fn look_for_missed(store: &Store, charges: &ChargePayments, own: &Shutdown) {
             if let Err(error) = missed.look().await {
                 let error = &error as &dyn Error;
                 tracing::warn!(error, "the look for orders without a payment failed");
+            }
+        }
+    });
+}
+
+/// The gateway's journal. A failure is told when it begins, not at every look.
+fn compare(store: &Store, desk: Desk<HttpGateway>, own: &Shutdown) {
+    let journal = CompareJournal::new(store.clone(), desk);
+    let state = Arc::new((journal, AtomicBool::new(false)));
+    periodic::spawn(own, COMPARE_EVERY, move || {
+        let state = Arc::clone(&state);
+        async move {
+            let (journal, failing) = &*state;
+            let looked = journal.look().await;
+            let failed_before = failing.swap(looked.is_err(), Ordering::Relaxed);
+            if let Err(error) = looked
+                && !failed_before
+            {
+                let error = &error as &dyn Error;
+                tracing::warn!(error, "the gateway's journal can't be compared");
             }
         }
     });

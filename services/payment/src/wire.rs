@@ -1,10 +1,12 @@
 //! What the provider's JSON means. Its answers and webhooks are checked like the input of a
 //! stranger: what breaks the contract is not believed.
 
-use contracts::{Money, OrderId, RefundKey, Timestamp};
+use contracts::{Money, OrderId, PaymentId, PaymentMethod, RefundKey, Timestamp};
 use serde::Deserialize;
 
-use crate::gateway::{Charge, ChargeOutcome, GatewayError, RefundOutcome};
+use crate::gateway::{
+    Charge, ChargeOutcome, GatewayError, JournalEntry, JournalPage, RefundOutcome,
+};
 
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -26,6 +28,22 @@ pub(crate) struct WireCharge {
     #[serde(rename = "final")]
     is_final: Option<bool>,
     executed_at: Option<Timestamp>,
+}
+
+/// A line of the journal as it is sent.
+#[derive(Debug, Deserialize)]
+struct WireEntry {
+    #[serde(flatten)]
+    charge: WireCharge,
+    reference: Option<PaymentId>,
+    method: Option<PaymentMethod>,
+}
+
+/// A page of the journal as it is sent.
+#[derive(Debug, Deserialize)]
+pub(crate) struct WireJournal {
+    data: Vec<serde_json::Value>,
+    has_more: bool,
 }
 
 /// A refund as it is sent.
@@ -65,6 +83,44 @@ impl WireCharge {
             key: self.key,
             order_id: self.order_id,
             outcome,
+        })
+    }
+}
+
+impl WireJournal {
+    /// A line that breaks the contract is counted and left out; those behind it are read.
+    pub(crate) fn check(self) -> Result<JournalPage, GatewayError> {
+        let last = self.data.last().map(|line| line.get("key"));
+        let next = match last {
+            Some(Some(serde_json::Value::String(key))) if self.has_more => Some(key.clone()),
+            _ if self.has_more => {
+                return Err(GatewayError::InvalidAnswer(
+                    "more, and no key to go on from",
+                ));
+            }
+            _ => None,
+        };
+        let entries = self.data.into_iter().filter_map(|line| {
+            let entry = WireEntry::check(line);
+            if entry.is_none() {
+                metrics::counter!("gateway_journal_malformed_total").increment(1);
+            }
+            entry
+        });
+        Ok(JournalPage {
+            entries: entries.collect(),
+            next,
+        })
+    }
+}
+
+impl WireEntry {
+    fn check(line: serde_json::Value) -> Option<JournalEntry> {
+        let entry: Self = serde_json::from_value(line).ok()?;
+        Some(JournalEntry {
+            charge: entry.charge.check().ok()?,
+            reference: entry.reference,
+            method: entry.method,
         })
     }
 }

@@ -5,9 +5,9 @@ use crate::tree;
 /// The verbs that use cases are named by. A file of a service whose name begins with one of them is
 /// a use case.
 const VERBS: &[&str] = &[
-    "accept", "adjust", "admit", "ask", "audit", "cancel", "charge", "close", "execute", "expire",
-    "issue", "place", "prune", "rebuild", "receive", "record", "refund", "reject", "repair",
-    "request", "resolve", "settle", "sweep", "sync", "void",
+    "accept", "adjust", "admit", "ask", "audit", "cancel", "charge", "close", "compare", "execute",
+    "expire", "issue", "place", "prune", "rebuild", "receive", "record", "refund", "reject",
+    "repair", "request", "resolve", "settle", "sweep", "sync", "void",
 ];
 
 /// The use case that a path names.

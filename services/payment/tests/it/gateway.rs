@@ -2,13 +2,14 @@
 
 use std::{
     collections::BTreeMap,
+    ops::Bound::{Excluded, Unbounded},
     sync::{Mutex, MutexGuard},
 };
 
-use contracts::{Money, OrderId, RefundKey};
+use contracts::{Money, OrderId, PaymentId, PaymentMethod, RefundKey};
 use payment::gateway::{
-    Answer, Charge, ChargeOutcome, GatewayError, NewCharge, NewRefund, PaymentGateway,
-    RefundOutcome,
+    Answer, Charge, ChargeOutcome, GatewayError, JournalEntry, JournalPage, NewCharge, NewRefund,
+    PaymentGateway, RefundOutcome,
 };
 
 /// How the provider answers the next requests.
@@ -33,6 +34,7 @@ pub(crate) enum Mood {
 pub(crate) struct State {
     pub(crate) mood: Mood,
     pub(crate) charges: BTreeMap<String, Charge>,
+    pub(crate) references: BTreeMap<String, PaymentId>,
     pub(crate) refunds: BTreeMap<RefundKey, Money>,
     pub(crate) charge_calls: usize,
     pub(crate) captures: usize,
@@ -107,6 +109,8 @@ impl PaymentGateway for FakeGateway {
         }
         if !state.charges.contains_key(&new.key) {
             state.capture(&new.key, new.order_id, new.amount);
+            let reference = new.reference.clone();
+            state.references.insert(new.key.clone(), reference);
         }
         state.answer(state.charges[&new.key].clone())
     }
@@ -132,6 +136,31 @@ impl PaymentGateway for FakeGateway {
         }
         let charge = charge.clone();
         state.answer(charge)
+    }
+
+    async fn journal(&self, after: &str, limit: usize) -> Answer<JournalPage> {
+        let state = self.state();
+        if state.mood == Mood::Down {
+            return Err(GatewayError::Unavailable { status: 503 });
+        }
+        let after = after.to_owned();
+        let later = state.charges.range((Excluded(after), Unbounded));
+        let entries: Vec<JournalEntry> = later
+            .clone()
+            .take(limit)
+            .map(|(key, charge)| JournalEntry {
+                charge: charge.clone(),
+                reference: state.references.get(key).cloned(),
+                method: charge
+                    .order_id
+                    .map(|_| PaymentMethod::parse("card").unwrap()),
+            })
+            .collect();
+        let last = entries.last().map(|entry| entry.charge.key.clone());
+        Ok(JournalPage {
+            next: last.filter(|_| later.count() > limit),
+            entries,
+        })
     }
 
     async fn refund(&self, new: &NewRefund) -> Answer<RefundOutcome> {

@@ -202,3 +202,51 @@ fn only_plain_http_addresses_are_taken() {
     }
     assert!(HttpGateway::new("http://gateway-sim:8090", TIMEOUT, 4).is_ok());
 }
+
+#[tokio::test]
+async fn the_journal_is_read_page_by_page_and_a_line_that_is_not_valid_is_left_out() {
+    let canceled = json!({"key": "order-b", "status": "canceled"});
+    let body = json!({
+        "totals": {"captures": 1},
+        "data": [
+            with(with(captured("order-a"), "reference", json!("p-1")), "method", json!("card")),
+            with(captured("order-aa"), "captured", json!(null)),
+            canceled,
+            {"key": "a b&c"},
+        ],
+        "has_more": true,
+    });
+    let router = Router::new().route(
+        "/v1/journal",
+        axum::routing::get(move |uri: http::Uri| async move {
+            let asked = uri.query() == Some("limit=4&after=a%20b%26c");
+            let status = if asked {
+                StatusCode::OK
+            } else {
+                StatusCode::IM_A_TEAPOT
+            };
+            (status, body.to_string())
+        }),
+    );
+    let page = serving(router).await.journal("a b&c", 4).await.unwrap();
+    assert_eq!(page.next.as_deref(), Some("a b&c"));
+    let [first, second] = &page.entries[..] else {
+        panic!("{page:?}");
+    };
+    assert_eq!(first.charge.key, "order-a");
+    assert!(matches!(
+        first.charge.outcome,
+        ChargeOutcome::Captured { .. }
+    ));
+    assert_eq!(first.reference, Some("p-1".parse().unwrap()));
+    assert_eq!(first.method, Some("card".parse().unwrap()));
+    assert_eq!(second.charge.outcome, ChargeOutcome::Canceled);
+    assert_eq!((&second.reference, &second.method), (&None, &None));
+
+    let endless = json!({"data": [], "has_more": true}).to_string();
+    let refused = answering(200, endless).await.journal("", 4).await;
+    assert!(
+        matches!(refused, Err(GatewayError::InvalidAnswer(_))),
+        "{refused:?}"
+    );
+}

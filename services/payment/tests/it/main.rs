@@ -8,6 +8,7 @@
 mod charges;
 mod gateway;
 mod http_gateway;
+mod journal;
 mod outages;
 mod refunds;
 mod start;

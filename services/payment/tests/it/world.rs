@@ -122,6 +122,10 @@ impl World {
         self
     }
 
+    pub(crate) fn desk(&self) -> Desk<FakeGateway> {
+        self.desk.clone()
+    }
+
     /// The look for orders without a payment, of a process that has just started.
     pub(crate) fn missed(&self) -> ChargeMissed {
         ChargeMissed::new(self.store.clone(), self.handler.clone())
