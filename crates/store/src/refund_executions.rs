@@ -2,7 +2,7 @@
 //!
 //! Lock order: after payments; sorted by key.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use contracts::{Money, OrderId, PaymentId, RefundKey};
 
@@ -200,6 +200,22 @@ pub async fn untried(conn: &mut Conn, keys: &[RefundKey]) -> Result<Vec<PendingR
     .answer("read untried refunds")
     .await?;
     rows.into_iter().map(RawPending::read).collect()
+}
+
+/// Those of these keys whose money has gone back, without a lock.
+///
+/// # Errors
+/// The database, or a row that breaks the contract.
+pub async fn done(conn: &mut Conn, keys: &[RefundKey]) -> Result<BTreeSet<RefundKey>> {
+    let keys: Vec<String> = keys.iter().map(ToString::to_string).collect();
+    let done = sqlx::query_scalar!(
+        "select refund_key from refund_executions where refund_key = any($1) and state = 'DONE'",
+        &keys
+    )
+    .fetch_all(conn)
+    .answer("read executed refunds")
+    .await?;
+    done.iter().map(|key| refund_key(key)).collect()
 }
 
 /// Takes at most `limit` PENDING executions that are due, so that no other sweep looks at them for

@@ -15,6 +15,7 @@
 //! before; stock decides what becomes of it (P6).
 
 mod batch;
+mod hints;
 mod queue;
 
 use std::time::Duration;

@@ -6,30 +6,35 @@ use platform::Shutdown;
 use store::Store;
 use tokio::sync::{mpsc, oneshot};
 
-use super::{News, batch};
+use super::{News, batch, hints};
 
 const QUEUE: usize = 1_024;
-const BATCH: usize = 128;
+pub(super) const BATCH: usize = 128;
 
 #[derive(Debug)]
-struct Entry {
-    news: News,
-    recorded: Option<oneshot::Sender<()>>,
+pub(super) struct Entry {
+    pub(super) news: News,
+    pub(super) recorded: Option<oneshot::Sender<()>>,
 }
 
 /// Where news is handed in. Cloning shares it; the recording ends when all are dropped.
 #[derive(Debug, Clone)]
 pub struct Recorder {
     queue: mpsc::Sender<Entry>,
+    hints: mpsc::Sender<News>,
 }
 
 impl Recorder {
-    /// Starts the recording. While PostgreSQL is away news waits, at most 1,024 of them.
+    /// Starts the recording. While PostgreSQL is away news waits, at most 1,024 of them, and as many
+    /// hints.
     #[must_use]
     pub fn start(store: Store, shutdown: &Shutdown) -> Self {
         let (queue, entries) = mpsc::channel(QUEUE);
+        let (hints, heard) = mpsc::channel(QUEUE);
+        let sorted = hints::run(store.clone(), heard, queue.clone(), shutdown.clone());
+        shutdown.spawn(sorted);
         shutdown.spawn(run(store, entries, shutdown.clone()));
-        Self { queue }
+        Self { queue, hints }
     }
 
     /// Waits for room, then until the news is recorded. `false`: it is not, because this process
@@ -43,15 +48,10 @@ impl Recorder {
         self.queue.send(entry).await.is_ok() && done.await.is_ok()
     }
 
-    /// Hands news in without waiting; `false` when there is no room.
+    /// Hands in news that may be known already, without waiting; `false` when there is no room.
     #[must_use]
     pub fn offer(&self, news: News) -> bool {
-        self.queue
-            .try_send(Entry {
-                news,
-                recorded: None,
-            })
-            .is_ok()
+        self.hints.try_send(news).is_ok()
     }
 }
 

@@ -67,6 +67,26 @@ fn succeeded(key: &str, order: &str) -> Value {
 }
 
 #[tokio::test]
+async fn a_webhook_that_tells_what_is_known_holds_no_answer_up() {
+    let world = World::new().await;
+    let hook = Hook::of(&world);
+    let (known, other) = (world.order(), world.order());
+    let id = world.paid(known).await.parse().unwrap();
+    let mut tx = world.store.begin().await.unwrap();
+    store::payments::lock(&mut tx, std::slice::from_ref(&id))
+        .await
+        .unwrap();
+    let body = succeeded(&gateway_key(known), &known.to_string());
+    assert_eq!(hook.signed(&body).await, 202);
+    world.deliver(vec![Work::Reserved(other)]).await;
+    world.wait_state(other, "COMPLETED").await;
+    // It was held all the time.
+    store::payments::lock(&mut tx, &[id]).await.unwrap();
+    tx.rollback().await.unwrap();
+    assert_eq!(world.events("PAYMENT_COMPLETED").len(), 2);
+}
+
+#[tokio::test]
 async fn a_webhook_that_comes_five_times_completes_the_payment_once() {
     let world = World::new().await;
     let hook = Hook::of(&world);
