@@ -38,6 +38,10 @@ impl Exit {
     /// [`Unreachable`] or [`Usage`] to choose, and a store that can't be reached is enough.
     #[must_use]
     pub fn of(error: &anyhow::Error) -> Self {
+        // As the context of what the network said it is none of the chain.
+        if error.downcast_ref::<Unreachable>().is_some() {
+            return Self::Unreachable;
+        }
         for cause in error.chain() {
             let no_store = matches!(cause.downcast_ref(), Some(StoreError::Connect(_)));
             let no_broker = matches!(

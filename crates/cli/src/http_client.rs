@@ -147,12 +147,13 @@ impl HttpClient {
     }
 
     async fn connect(&self) -> anyhow::Result<SendRequest<Full<Bytes>>> {
-        let stream = TcpStream::connect(&self.authority)
-            .await
-            .map_err(|error| Unreachable {
+        let stream = TcpStream::connect(&self.authority).await.map_err(|error| {
+            let unreachable = Unreachable {
                 server: self.authority.clone(),
                 said: error.to_string(),
-            })?;
+            };
+            anyhow::Error::from(error).context(unreachable)
+        })?;
         stream.set_nodelay(true)?;
         let (sender, connection) = handshake(TokioIo::new(stream)).await?;
         tokio::spawn(async move {
