@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use contracts::TopicNames;
 use platform::Shutdown;
-use store::{Store, StoreOptions};
+use store::{Store, StoreOptions, lease};
 
 use crate::backoff::Backoff;
 
@@ -38,7 +38,7 @@ const STEP_MAX: Duration = Duration::from_secs(6);
 pub struct RelayConfig {
     /// Where the outbox is: the lease opens a connection of its own.
     pub options: StoreOptions,
-    /// The same, for measurements.
+    /// The same, for measurements and for standing by.
     pub store: Store,
     /// Bootstrap servers, comma-separated.
     pub brokers: String,
@@ -67,7 +67,7 @@ pub async fn run(config: RelayConfig, shutdown: Shutdown) {
     let mut backoff = Backoff::new(STAND_BY, Duration::from_secs(5));
     let mut failing = false;
     while !shutdown.has_begun() {
-        let pause = match Relay::lead(config.clone()).await {
+        let pause = match lead_if_free(&config).await {
             Ok(Some(relay)) => {
                 failing = false;
                 backoff.reset();
@@ -88,6 +88,15 @@ pub async fn run(config: RelayConfig, shutdown: Shutdown) {
             }
         };
         wait(pause, &shutdown).await;
+    }
+}
+
+/// Takes the lease when nobody has it; a connection to hold it on is made only then.
+async fn lead_if_free(config: &RelayConfig) -> Result<Option<Relay>, RelayError> {
+    match lease::is_free(&config.store, leader::LEASE).await {
+        Ok(false) => Ok(None),
+        // A pool that is used up must not keep everybody from leading.
+        Ok(true) | Err(_) => Relay::lead(config.clone()).await,
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use sqlx::Connection;
 
 use crate::{
-    Conn,
+    Conn, Store,
     error::{Bounded, Result, StoreError},
     pool::{StoreOptions, millis},
 };
@@ -16,6 +16,23 @@ pub const HEARTBEAT_EVERY: Duration = Duration::from_millis(500);
 
 /// After so much silence the server ends the session, and the lock is free.
 pub const SILENCE_MAX: Duration = Duration::from_secs(2);
+
+/// Whether nobody seems to hold the lock of this name: what a process that stands by asks again and
+/// again, on a connection that is there already, before it makes one of its own to hold it on.
+///
+/// # Errors
+/// No answer.
+pub async fn is_free(store: &Store, key: &str) -> Result<bool> {
+    let mut conn = store.conn().await?;
+    // Taken until the end of this statement, which is its transaction.
+    sqlx::query_scalar!(
+        r#"select pg_try_advisory_xact_lock(hashtextextended($1, 0)) as "free!""#,
+        key,
+    )
+    .fetch_one(&mut *conn)
+    .answer("ask for a lease")
+    .await
+}
 
 /// A lock that is held as long as its connection lives. Dropped, it is released.
 #[derive(Debug)]

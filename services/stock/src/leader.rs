@@ -7,7 +7,10 @@ use std::sync::{
 };
 
 use platform::Shutdown;
-use store::{Lease, StoreOptions, lease::HEARTBEAT_EVERY};
+use store::{
+    Lease, Store, StoreError, StoreOptions,
+    lease::{self, HEARTBEAT_EVERY},
+};
 use tokio::time::{sleep, timeout};
 
 use crate::health::Health;
@@ -27,10 +30,10 @@ impl Leader {
     }
 
     /// Stands by, leads, stands by again, until shutdown begins; then gives the lease back.
-    pub(crate) async fn run(self, options: StoreOptions, shutdown: Shutdown) {
+    pub(crate) async fn run(self, store: Store, options: StoreOptions, shutdown: Shutdown) {
         let health = Health::new("taking the lease of the upkeep");
         while !shutdown.has_begun() {
-            let acquired = Lease::try_acquire(&options, KEY).await;
+            let acquired = acquire_if_free(&store, &options).await;
             health.note(&acquired);
             if let Ok(Some(lease)) = acquired {
                 self.0.store(true, Ordering::Relaxed);
@@ -43,6 +46,18 @@ impl Leader {
                 () = sleep(HEARTBEAT_EVERY) => {}
             }
         }
+    }
+}
+
+/// Takes the lease when nobody has it; a connection to hold it on is made only then.
+async fn acquire_if_free(
+    store: &Store,
+    options: &StoreOptions,
+) -> Result<Option<Lease>, StoreError> {
+    match lease::is_free(store, KEY).await {
+        Ok(false) => Ok(None),
+        // A pool that is used up must not keep everybody from leading.
+        Ok(true) | Err(_) => Lease::try_acquire(options, KEY).await,
     }
 }
 

@@ -224,7 +224,11 @@ async fn work(
     }
 
     let leader = Leader::default();
-    own.spawn(leader.clone().run(options.clone(), own.clone()));
+    own.spawn(
+        leader
+            .clone()
+            .run(stock.store.clone(), options.clone(), own.clone()),
+    );
     tick_everywhere(stock, expire, health, own);
     let drift = Arc::new(RepairDrift::new(stock.clone()));
     tick_as_leader(stock, &leader, Arc::clone(&drift), own);

@@ -22,7 +22,7 @@ use super::{
 use crate::backoff::Backoff;
 
 /// The name of the lock.
-const LEASE: &str = "holdfast.relay";
+pub(super) const LEASE: &str = "holdfast.relay";
 /// Rows of one read.
 const READ: i64 = 1000;
 /// Records that are sent and not yet acknowledged, at most.
