@@ -1,5 +1,9 @@
 //! Whoever's guarded update commits first wins: each race in both orders, and truly at once.
 
+use std::time::Duration;
+
+use messaging::HandleError;
+
 use crate::support::{World, completed};
 
 async fn make_due(world: &World) {
@@ -82,17 +86,34 @@ async fn a_payment_before_the_cancel_confirms_and_one_after_it_goes_back() {
 async fn payment_expiry_and_cancel_at_once_give_one_end_and_the_right_money() {
     let world = World::with_gate().await;
     let mut ends = std::collections::BTreeMap::<String, usize>::new();
-    for round in 0..30 {
+    for round in 0..30_u64 {
         let placed = world.place_with_hold("c", &[("A", 1)]).await;
         make_due(&world).await;
         let payment = format!("p{round}");
         let news = [completed(&payment, placed.order, placed.total)];
-        let (delivered, _, _) = tokio::join!(
-            world.try_deliver(&news),
-            world.expire(),
-            world.cancel(placed.order)
+        // Each side is the first to start in some rounds, so that who wins is no matter of jitter.
+        let start = async |step: u64| {
+            tokio::time::sleep(Duration::from_millis(round * step % 20)).await;
+        };
+        let (delivered, (), ()) = tokio::join!(
+            async {
+                start(7).await;
+                world.try_deliver(&news).await
+            },
+            async {
+                start(11).await;
+                world.expire().await;
+            },
+            async {
+                start(13).await;
+                world.cancel(placed.order).await;
+            },
         );
-        delivered.unwrap();
+        // One that waited too long for the others is told to run again, as the runner does.
+        if let Err(error) = delivered {
+            assert!(matches!(error, HandleError::Transient(_)), "{error:?}");
+            world.try_deliver(&news).await.unwrap();
+        }
         assert_one_end(&world, placed.order, &payment).await;
         *ends.entry(world.status(placed.order).await).or_default() += 1;
     }
@@ -115,10 +136,7 @@ async fn one_payment_id_with_two_orders_at_once_is_recorded_with_one() {
         // The loser of a true race is told to run again, as the runner does.
         for (outcome, news) in [(a, &first), (b, &second)] {
             if let Err(error) = outcome {
-                assert!(
-                    matches!(error, messaging::HandleError::Transient(_)),
-                    "{error:?}"
-                );
+                assert!(matches!(error, HandleError::Transient(_)), "{error:?}");
                 world.try_deliver(news).await.unwrap();
             }
         }
