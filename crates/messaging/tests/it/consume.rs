@@ -160,7 +160,7 @@ async fn an_event_that_fails_alone_holds_up_nobody_and_ends_as_a_dead_letter() {
     let running = world.consume_with(Recorder::default(), world.store.clone(), |config| {
         config.unclassified = Unclassified {
             attempts: 5,
-            over: Duration::from_secs(4),
+            over: Duration::from_secs(20),
         };
     });
     wait_for("the others of its partition go on", async || {
@@ -223,7 +223,7 @@ async fn an_event_that_fails_alone_and_is_healed_has_its_effect() {
     let running = world.consume_with(handler.clone(), world.store.clone(), |config| {
         config.unclassified = Unclassified {
             attempts: 3,
-            over: Duration::from_secs(2),
+            over: Duration::from_secs(20),
         };
     });
     wait_for("the good one", async || world.effects() == 1).await;

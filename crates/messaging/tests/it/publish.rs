@@ -16,7 +16,7 @@ use rdkafka::{
 };
 use store::outbox;
 
-use crate::world::{World, drain, event, wait_for};
+use crate::world::{World, beside, drain, event, wait_for};
 
 /// Each key's first occurrences come with rising versions, from one partition.
 pub(crate) fn assert_in_order(records: &[RawRecord]) {
@@ -81,7 +81,8 @@ async fn a_slow_transaction_is_not_passed_over_and_a_rolled_back_one_does_not_ho
     for _ in 0..20 {
         assert!(relay.step().await.unwrap().gaps > 0);
     }
-    assert_eq!(ids(&world.published().await).len(), 1);
+    let published = beside(&mut relay, world.published()).await;
+    assert_eq!(ids(&published).len(), 1);
     slow.commit().await.unwrap();
     drain(&world, &mut relay).await;
     let keys: HashSet<_> = world
@@ -267,7 +268,7 @@ async fn a_missing_topic_is_an_outage_that_parks_nothing_and_ends_by_itself() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert_eq!(world.number("select count(*) from parked_events"), 0);
-    world.make_topics().await;
+    beside(&mut relay, world.make_topics()).await;
     drain(&world, &mut relay).await;
     relay.stand_down().await;
     let records = world.published().await;

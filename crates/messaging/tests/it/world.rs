@@ -56,7 +56,7 @@ pub(crate) async fn wait_for(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let start = Instant::now();
     while !holds().await {
         assert!(
-            start.elapsed() < Duration::from_secs(60),
+            start.elapsed() < Duration::from_secs(180),
             "waited in vain: {what}"
         );
         tokio::time::sleep(Duration::from_millis(25)).await;
@@ -304,6 +304,19 @@ pub(crate) async fn drain(world: &World, relay: &mut Relay) {
             "not drained: {step:?}"
         );
         tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Steps a relay while something else takes its time: one that says nothing for 2 s loses its lease.
+pub(crate) async fn beside<T>(relay: &mut Relay, other: impl Future<Output = T>) -> T {
+    tokio::pin!(other);
+    loop {
+        tokio::select! {
+            done = &mut other => return done,
+            () = tokio::time::sleep(Duration::from_millis(50)) => {
+                relay.step().await.unwrap();
+            }
+        }
     }
 }
 
