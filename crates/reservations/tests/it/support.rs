@@ -203,9 +203,9 @@ pub(crate) fn register(name: &str, version: i64, limit: i64) -> Register {
     }
 }
 
-/// Waits until the condition holds; fails after ten seconds.
+/// Waits until the condition holds; fails after a minute.
 pub(crate) async fn wait_for(what: &str, mut condition: impl AsyncFnMut() -> bool) {
-    let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(10);
+    let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(60);
     while !condition().await {
         assert!(
             tokio::time::Instant::now() < deadline,

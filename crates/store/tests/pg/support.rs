@@ -131,7 +131,7 @@ impl Db {
     }
 }
 
-/// Asks again until it is so; 20 s at most.
+/// Asks again until it is so; a minute at most.
 pub(crate) async fn wait_for<F, Fut>(what: &str, mut is_so: F) -> Result<()>
 where
     F: FnMut() -> Fut,
@@ -143,7 +143,7 @@ where
         }
         Ok(())
     };
-    tokio::time::timeout(Duration::from_secs(20), asked)
+    tokio::time::timeout(Duration::from_secs(60), asked)
         .await
         .with_context(|| what.to_owned())?
 }
@@ -201,7 +201,7 @@ pub(crate) fn request(key: &str, customer: &str, lines: &[(&str, i64)]) -> Order
 }
 
 pub(crate) async fn claims(store: &Store, requests: &[OrderRequest]) -> Result<Vec<Claim>> {
-    let deadline = store.clock().await? + Duration::from_secs(20);
+    let deadline = store.clock().await? + Duration::from_secs(60);
     Ok(requests
         .iter()
         .map(|request| Claim {

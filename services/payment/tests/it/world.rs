@@ -238,7 +238,7 @@ impl World {
     }
 
     pub(crate) async fn wait(&self, query: &str, wanted: &str) {
-        let deadline = platform::clock::monotonic() + Duration::from_secs(10);
+        let deadline = platform::clock::monotonic() + Duration::from_secs(60);
         loop {
             let found = self.sql(query);
             if found == wanted {
