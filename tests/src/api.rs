@@ -1,6 +1,6 @@
 //! The public API, as a shop and as an operator.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use cli::http_client::{Answer, HttpClient};
@@ -100,12 +100,21 @@ impl Api {
         wait_for("a definite answer", || async {
             let bytes = Some(Bytes::from(body.to_string()));
             let sent = self.try_send(Method::POST, "/v1/orders", Some(key), bytes);
-            let answer = sent.await.ok()?;
-            let waits = answer.status == 503
-                || answer.status == 409 && answer.json()["code"] == "request-in-flight";
-            (!waits).then_some(answer)
+            sent.await.ok().filter(is_decided)
         })
         .await
+    }
+
+    /// The same for no longer than this: where an answer that stays 503 is a verdict, too.
+    pub async fn decide_within(&self, bound: Duration, key: &str, body: &Value) -> Answer {
+        let begun = platform::clock::monotonic();
+        loop {
+            let answer = self.place(key, body).await;
+            if is_decided(&answer) || begun.elapsed() >= bound {
+                return answer;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
     }
 
     /// `POST /v1/orders`.
@@ -157,6 +166,11 @@ impl Api {
             answer.status
         );
     }
+}
+
+fn is_decided(answer: &Answer) -> bool {
+    let in_flight = answer.status == 409 && answer.json()["code"] == "request-in-flight";
+    answer.status != 503 && !in_flight
 }
 
 /// The body of an order: (SKU, quantity) lines for a customer.

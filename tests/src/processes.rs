@@ -242,8 +242,6 @@ impl Processes {
                 let relays = wanted.relays.as_ref();
                 let leads = relays.is_none_or(|names| names.contains(&name));
                 args.extend(["--relay".to_owned(), leads.to_string()]);
-                // two services of a debug build on a busy machine are slower than what is shipped
-                args.extend(["--gate-timeout-ms", "200"].map(str::to_owned));
             }
             args.extend([port.to_owned(), format!("127.0.0.1:{free}")]);
             args.extend(more.iter().map(|flag| (*flag).to_owned()));

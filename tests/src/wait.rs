@@ -3,7 +3,7 @@
 use std::{future::Future, time::Duration};
 
 /// The one generous bound of waits that have no bound of their own by contract.
-pub const BOUND: Duration = Duration::from_secs(60);
+pub const BOUND: Duration = Duration::from_secs(180);
 
 /// Asks `condition` until it gives a value.
 ///

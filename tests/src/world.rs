@@ -367,6 +367,8 @@ impl World {
     pub fn gate_client(&self) -> reservations::Gate {
         let mut config = reservations::GateConfig::new(self.redis_url.clone());
         config.key_prefix.clone_from(&self.key_prefix);
+        // what a test asks of it is to be answered, however busy the machine
+        config.reserve_timeout = Duration::from_secs(5);
         match reservations::Gate::new(config) {
             Ok(gate) => gate,
             Err(error) => panic!("{error}"),
@@ -395,6 +397,9 @@ impl World {
             &self.suffix,
             "--payments",
             payments,
+            // a debug build on a busy machine is slower than what is shipped
+            "--gate-timeout-ms",
+            "500",
         ]
         .map(str::to_owned)
         .to_vec()
@@ -614,16 +619,20 @@ impl World {
         }
     }
 
-    /// Every invariant, once.
+    /// Every invariant, once: a look that a server cuts short, because the machine has too much to
+    /// do, is no look.
     ///
     /// # Panics
     /// A server can't be reached.
     pub async fn checks(&self) -> Vec<Check> {
         let target = self.target();
-        let mut checks = match cli::verify::once(&target).await {
-            Ok(checks) => checks,
-            Err(error) => panic!("the invariants can't be checked: {error:#}"),
-        };
+        let mut checks = wait_for("a look at the invariants", || async {
+            let looked = cli::verify::once(&target).await;
+            looked
+                .inspect_err(|error| tracing::warn!("the invariants can't be checked: {error:#}"))
+                .ok()
+        })
+        .await;
         // A service that the test left out lags for ever, and rightly.
         for (running, group) in [
             (self.payment.is_some(), "holdfast.payment "),
