@@ -51,7 +51,7 @@ async fn orders() {
                 "{point} {action}: bit once, {unknown} attempts unanswered, an order for each key"
             );
             if word == "kill" {
-                let status = victim.gone(Duration::from_secs(5)).await;
+                let status = victim.gone(Duration::from_secs(30)).await;
                 assert!(!status.success(), "{name}: {status}");
                 assert!(unknown > 0, "{name}: nobody was cut off");
                 victim.start();
@@ -72,19 +72,25 @@ async fn refusals() {
     let mut told = Told::default();
     for action in ["err", "kill"] {
         victim.arm(&format!("cp9={action}@1")).await;
-        let name = format!("cp9-{action}");
         // There is no gate of it, so it comes to PostgreSQL, which refuses it.
         let unknown = api::order("c", &[("NO-SUCH-SKU", 1)]);
-        let other = format!("{name}-refused");
-        let (refused, ()) = tokio::join!(
-            client.place(0, &other, &unknown),
-            told.place(&client, 0, "SPLIT", &name, 8),
-        );
-        assert_eq!(refused.body["code"], "unknown-sku", "{}", refused.body);
+        // On a busy machine the one that is refused may come too late for a batch with others.
+        for round in 0..10 {
+            let name = format!("cp9-{action}-{round}");
+            let other = format!("{name}-refused");
+            let (refused, ()) = tokio::join!(
+                client.place(0, &other, &unknown),
+                told.place(&client, 0, "SPLIT", &name, 8),
+            );
+            assert_eq!(refused.body["code"], "unknown-sku", "{}", refused.body);
+            if processes.bites("cp9", action) > 0 {
+                break;
+            }
+        }
         assert_eq!(processes.bites("cp9", action), 1);
         eprintln!("cp9 {action}: bit once, 8 accepted, 1 refused and nothing stored for it");
     }
-    victim.gone(Duration::from_secs(5)).await;
+    victim.gone(Duration::from_secs(30)).await;
     processes.revive().await;
     told.holds(&client, &processes.world).await;
     let stored = "select count(*) from idempotency where rejected is not null";

@@ -36,7 +36,7 @@ async fn settle_under(points: &[&str]) {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         processes.bitten(point, "kill", 0).await;
-        victim.gone(Duration::from_secs(5)).await;
+        victim.gone(Duration::from_secs(30)).await;
         processes.revive().await;
         confirmed(&processes.world, told.orders.len()).await;
         let known = async || victim.metric("events_handled_total", "duplicate").await;

@@ -47,7 +47,7 @@ async fn charges() {
         victim.arm(&format!("{point}=err@1;{point}=kill@3")).await;
         told.place(&client, 0, "CHARGE", point, 6).await;
         processes.bitten(point, "kill", 0).await;
-        victim.gone(Duration::from_secs(5)).await;
+        victim.gone(Duration::from_secs(30)).await;
         processes.revive().await;
         assert_eq!(processes.bites(point, "err"), 1, "{point}");
         eprintln!("{point}: failed once, died once; 6 orders");
@@ -76,14 +76,14 @@ async fn late_capture(processes: &Processes, told: &mut Told, name: &str) {
     let path = format!("/v1/orders/{order}/cancel");
     let body = json!({ "reason": "changed-my-mind" });
     let shop = Api::new(&processes.order[0].url, tests::world::SHOP_KEY);
-    let answer = shop.send(Method::POST, &path, None, Some(&body)).await;
+    let answer = shop.ask(Method::POST, &path, None, Some(&body)).await;
     assert_eq!(answer.status, 200, "{}", answer.json());
 }
 
 async fn refunds() {
     let processes = start(&wanted()).await;
     put(&processes, "REFUND", 120).await;
-    behave(&processes, &json!({ "latency_ms": 1500 })).await;
+    behave(&processes, &json!({ "latency_ms": 3500 })).await;
     let (client, mut told) = (processes.client(), Told::default());
     let Some(payment) = &processes.payment else {
         panic!("no payment service")
@@ -98,7 +98,7 @@ async fn refunds() {
             processes.bitten(point, "err", 0).await;
         }
         processes.bitten(point, "kill", 0).await;
-        victim.gone(Duration::from_secs(5)).await;
+        victim.gone(Duration::from_secs(30)).await;
         processes.revive().await;
         assert_eq!(processes.bites(point, "err"), 1, "{point}");
         eprintln!("{point}: failed once, died once; 2 captures of canceled orders");

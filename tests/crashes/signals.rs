@@ -82,7 +82,7 @@ async fn killed() {
     }
     for service in processes.all() {
         if service.name != "gateway-sim" {
-            service.gone(Duration::from_secs(5)).await;
+            service.gone(Duration::from_secs(30)).await;
         }
     }
     processes.revive().await;

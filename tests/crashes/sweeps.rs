@@ -18,7 +18,7 @@ pub(crate) const POINTS: [&str; 3] = ["cp7", "cp25", "cp26"];
 async fn strike(processes: &Processes, point: &str) {
     let victim = &processes.stock[0];
     processes.bitten(point, "kill", 0).await;
-    victim.gone(Duration::from_secs(5)).await;
+    victim.gone(Duration::from_secs(30)).await;
     processes.revive().await;
     assert_eq!(processes.bites(point, "err"), 1, "{point}");
 }
@@ -83,7 +83,7 @@ async fn what_was_left_behind_is_looked_after_wherever_stock_dies() {
             let path = format!("/v1/orders/{order}/cancel");
             let body = json!({ "reason": "enough" });
             let answer = processes.world.shop();
-            let answer = answer.send(Method::POST, &path, None, Some(&body)).await;
+            let answer = answer.ask(Method::POST, &path, None, Some(&body)).await;
             assert_eq!(answer.status, 200, "{}", answer.json());
         }
     }
