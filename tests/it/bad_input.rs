@@ -282,7 +282,7 @@ async fn keys_callers_and_paths_that_are_wrong_get_their_own_problem() {
             "forbidden",
         ),
         (
-            shop.send(Method::GET, &format!("/v1/orders/{unknown}"), None, None)
+            shop.ask(Method::GET, &format!("/v1/orders/{unknown}"), None, None)
                 .await,
             404,
             "not-found",

@@ -1,8 +1,15 @@
 //! One key is one order, for ever and everywhere.
 
-use std::collections::BTreeSet;
+use std::{
+    collections::BTreeSet,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
+use cli::http_client::Answer;
+use contracts::{HoldId, Line, Quantity, Sku};
+use domain::{Buyer, Hold, Shard};
 use futures::future::join_all;
+use reservations::{ReserveOutcome, SettleOutcome};
 use serde_json::json;
 use tests::{Options, World, api};
 
@@ -16,13 +23,20 @@ async fn one_key_a_hundred_times_at_once_over_two_replicas_is_one_order() {
     world.operator().put_sku("KEY", 100, &json!({})).await;
     let shops = world.shops();
     let body = api::order("c-1", &[("KEY", 1)]);
+    // Whether somebody was told that nobody knew, on a machine that has too much to do: then that may
+    // have been the one who got the order.
+    let unknown = AtomicBool::new(false);
     let answers = join_all((0..100).map(|number| {
         let (shop, body) = (shops[number % 2].clone(), body.clone());
+        let unknown = &unknown;
         async move {
             // A twin that is told to wait asks again, as the contract says.
             tests::wait_for("a definite answer", || async {
                 let answer = shop.place("the-key", &body).await;
-                let waits = answer.status == 409 && answer.json()["code"] == "request-in-flight";
+                let unavailable = answer.status == 503;
+                unknown.fetch_or(unavailable, Ordering::SeqCst);
+                let waits = unavailable
+                    || answer.status == 409 && answer.json()["code"] == "request-in-flight";
                 assert!(
                     !waits || answer.headers.contains_key("retry-after"),
                     "who is told to wait is told how long"
@@ -37,10 +51,9 @@ async fn one_key_a_hundred_times_at_once_over_two_replicas_is_one_order() {
     assert_eq!(orders.len(), 1, "{orders:?}");
     let bodies: BTreeSet<&[u8]> = answers.iter().map(|answer| &answer.body[..]).collect();
     assert_eq!(bodies.len(), 1, "every answer is the same");
-    assert_eq!(
-        answers.iter().filter(|answer| !answer.replayed()).count(),
-        1
-    );
+    let new = answers.iter().filter(|answer| !answer.replayed()).count();
+    let at_least = usize::from(unknown.into_inner());
+    assert_eq!(new.max(at_least), 1, "the order was new to one of them");
     assert_eq!(world.count("select count(*) from orders").await, 1);
     world.settled().await;
     assert_eq!(world.operator().get("/v1/skus/KEY").await["sold"], 1);
@@ -58,7 +71,7 @@ async fn a_key_with_another_body_is_refused_in_flight_and_afterwards() {
     );
     let answers = join_all((0..40).map(|number| {
         let (shop, body) = (shop.clone(), if number % 2 == 0 { &one } else { &two });
-        async move { shop.place("shared", body).await }
+        async move { shop.place_until_decided("shared", body).await }
     }))
     .await;
     let accepted: Vec<_> = answers
@@ -82,7 +95,7 @@ async fn a_key_with_another_body_is_refused_in_flight_and_afterwards() {
     }
     let won = accepted[0].json()["lines"][0]["quantity"].as_i64();
     let other = if won == Some(1) { &two } else { &one };
-    let answer = shop.place("shared", other).await;
+    let answer = shop.decide("shared", other).await;
     assert_eq!(
         (answer.status.as_u16(), answer.json()["code"].as_str()),
         (422, Some("key-reused"))
@@ -97,23 +110,23 @@ async fn after_sell_out_an_accepted_key_still_answers_its_201() {
     world.operator().put_sku("LAST", 1, &json!({})).await;
     let shop = world.shop();
     let body = api::order("c-1", &[("LAST", 1)]);
-    let first = shop.place("kept", &body).await;
+    let first = shop.decide("kept", &body).await;
     let order = api::accepted(&first);
     assert_eq!(
-        shop.place("other", &api::order("c-2", &[("LAST", 1)]))
+        shop.decide("other", &api::order("c-2", &[("LAST", 1)]))
             .await
             .status,
         410
     );
     for _ in 0..3 {
-        let again = shop.place("kept", &body).await;
+        let again = shop.decide("kept", &body).await;
         assert!(again.replayed());
         assert_eq!((again.status, &again.body), (first.status, &first.body));
         assert_eq!(again.headers["location"], first.headers["location"]);
     }
     // The order moves on; the answer to its key does not.
     world.until(&order, "CONFIRMED").await;
-    let again = shop.place("kept", &body).await;
+    let again = shop.decide("kept", &body).await;
     assert_eq!((again.status, &again.body), (first.status, &first.body));
     world.settled().await;
     world.end().await;
@@ -124,12 +137,12 @@ async fn a_key_survives_the_restart_of_every_order_service() {
     let mut world = World::start().await;
     world.operator().put_sku("AGAIN", 10, &json!({})).await;
     let body = api::order("c-1", &[("AGAIN", 1)]);
-    let order = api::accepted(&world.shop().place("restart", &body).await);
+    let order = api::accepted(&world.shop().decide("restart", &body).await);
     world.order.remove(0).stop().await;
     world.start_order();
     world.ready().await;
     assert_eq!(
-        api::accepted(&world.shop().place("restart", &body).await),
+        api::accepted(&world.shop().decide("restart", &body).await),
         order
     );
     assert_eq!(world.count("select count(*) from orders").await, 1);
@@ -142,15 +155,20 @@ async fn a_refusal_stores_nothing_so_the_same_key_may_succeed_later() {
     let world = World::start().await;
     world.operator().put_sku("LATE", 0, &json!({})).await;
     let body = api::order("c-1", &[("LATE", 1)]);
-    assert_eq!(world.shop().place("patient", &body).await.status, 410);
+    assert_eq!(world.shop().decide("patient", &body).await.status, 410);
     assert_eq!(world.count("select count(*) from idempotency").await, 0);
     let more = json!({ "delta": 1, "reason": "restock" });
     let path = "/v1/skus/LATE/adjustments";
-    world
+    let answer = world
         .operator()
-        .send(http::Method::POST, path, Some("more"), Some(&more))
+        .ask(http::Method::POST, path, Some("more"), Some(&more))
         .await;
-    api::accepted(&world.shop().place("patient", &body).await);
+    assert_eq!(answer.status, 201);
+    // The gate is told a moment later.
+    tests::wait_for("the key to succeed", || async {
+        (world.shop().decide("patient", &body).await.status == 201).then_some(())
+    })
+    .await;
     world.settled().await;
     world.end().await;
 }
@@ -195,70 +213,92 @@ async fn a_client_that_hangs_up_cancels_nothing_half_way() {
     world.end().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_retry_that_the_gate_refuses_while_its_first_attempt_is_decided_is_told_to_wait() {
-    let world = World::start().await;
-    world.operator().put_sku("UNDECIDED", 1, &json!({})).await;
-    let (shop, body) = (world.shop(), api::order("c-1", &[("UNDECIDED", 1)]));
-    // The stock row is locked, so that the accept can't decide.
-    let mut lock = match world.store.begin().await {
-        Ok(lock) => lock,
-        Err(error) => panic!("{error}"),
-    };
-    let (Ok(sku), Ok(first)) = (
-        contracts::Sku::parse("UNDECIDED"),
-        "shop".parse::<contracts::Shop>(),
-    ) else {
+/// Units of `sku` for customer c-1 under a key of the shop.
+fn hold(key: &str, sku: &Sku) -> Hold {
+    let (Ok(shop), Ok(customer), Ok(quantity)) = ("shop".parse(), "c-1".parse(), Quantity::new(1))
+    else {
         panic!("names")
     };
-    if let Err(error) = store::stock::lock(&mut lock, std::slice::from_ref(&sku)).await {
-        panic!("{error}");
-    }
-    let attempt = tokio::spawn({
-        let (shop, body) = (shop.clone(), body.clone());
-        async move { shop.place("undecided", &body).await }
-    });
-    // The gate forgets the first attempt's hold, as in a rebuild, and gives the unit away.
-    let gate = world.gate_client();
-    let (Ok(customer), Ok(quantity)) = (
-        "c-1".parse::<contracts::CustomerId>(),
-        contracts::Quantity::new(1),
-    ) else {
-        panic!("names")
-    };
-    let hold = |key: &str| domain::Hold {
-        hold_id: contracts::HoldId::derive("shop", "POST /v1/orders", key),
-        buyer: domain::Buyer {
-            shop: first.clone(),
-            customer: customer.clone(),
-        },
-        lines: vec![contracts::Line {
+    Hold {
+        hold_id: HoldId::derive("shop", "POST /v1/orders", key),
+        buyer: Buyer { shop, customer },
+        lines: vec![Line {
             sku: sku.clone(),
             quantity,
         }],
+    }
+}
+
+/// What a retry is told that the gate refuses while its first attempt is being decided. Nothing when
+/// the first attempt had ended before: it has 2 s for all of it, and such a round shows nothing.
+async fn beside_its_first_attempt(world: &World, round: usize) -> Option<Answer> {
+    let name = format!("UNDECIDED-{round}");
+    world.operator().put_sku(&name, 1, &json!({})).await;
+    let (shop, body) = (world.shop(), api::order("c-1", &[(&name, 1)]));
+    let (Ok(sku), key) = (Sku::parse(&name), format!("undecided-{round}")) else {
+        panic!("{name}")
     };
-    let shard = domain::Shard(0);
-    tests::wait_for("the first attempt's hold to go", || async {
-        let released = gate.release(shard, &[hold("undecided")], &[]).await.ok()?;
-        (released == [reservations::SettleOutcome::Done]).then_some(())
+    // The stock row is locked, so that the accept can't decide.
+    let locked = async {
+        let mut lock = world.store.begin().await?;
+        store::stock::lock(&mut lock, std::slice::from_ref(&sku)).await?;
+        Ok::<_, store::StoreError>(lock)
+    };
+    let lock = match locked.await {
+        Ok(lock) => lock,
+        Err(error) => panic!("{error}"),
+    };
+    let first = tokio::spawn({
+        let (shop, body, key) = (shop.clone(), body.clone(), key.clone());
+        async move { shop.place(&key, &body).await }
+    });
+    // The gate forgets the first attempt's hold, as in a rebuild, and gives the unit away.
+    let (gate, shard) = (world.gate_client(), Shard(0));
+    let forgotten = tests::wait_for("the first attempt's hold to go, or its end", || async {
+        let released = gate.release(shard, &[hold(&key, &sku)], &[]).await.ok()?;
+        let gone = released == [SettleOutcome::Done];
+        (gone || first.is_finished()).then_some(gone)
     })
     .await;
-    let now = platform::clock::now().timestamp_millis();
-    let taken = gate.reserve(shard, now, &[hold("another")]).await;
-    assert_eq!(taken, [reservations::ReserveOutcome::Ok]);
+    let mut told = None;
+    if forgotten {
+        let now = platform::clock::now().timestamp_millis();
+        let another = hold(&format!("another-{round}"), &sku);
+        let taken = gate.reserve(shard, now, &[another]).await;
+        assert_eq!(taken, [ReserveOutcome::Ok]);
+        told = Some(shop.place(&key, &body).await).filter(|_| !first.is_finished());
+    }
+    // A server that waited too long for it has ended the transaction itself.
+    lock.rollback().await.ok();
+    match first.await {
+        Ok(answer) if answer.status == 503 => None,
+        Ok(answer) => {
+            api::accepted(&answer);
+            told
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
 
-    let retry = shop.place("undecided", &body).await;
+#[tokio::test(flavor = "multi_thread")]
+async fn a_retry_that_the_gate_refuses_while_its_first_attempt_is_decided_is_told_to_wait() {
+    let world = World::start().await;
+    let mut told = None;
+    for round in 0..10 {
+        let answer = beside_its_first_attempt(&world, round).await;
+        // One that was not served in time says nothing either.
+        told = answer.filter(|answer| answer.status != 503);
+        if told.is_some() {
+            break;
+        }
+    }
+    let Some(retry) = told else {
+        panic!("no first attempt was still being decided when its retry was answered")
+    };
     let text = String::from_utf8_lossy(&retry.body).into_owned();
     assert_eq!(retry.status, 409, "{text}");
     assert_eq!(retry.json()["code"], "request-in-flight");
     assert!(retry.headers.contains_key("retry-after"));
-    if let Err(error) = lock.rollback().await {
-        panic!("{error}");
-    }
-    match attempt.await {
-        Ok(answer) => drop(api::accepted(&answer)),
-        Err(error) => panic!("{error}"),
-    }
     world.settled().await;
     world.end().await;
 }

@@ -54,7 +54,7 @@ async fn place(world: &World, key: &str, sku: &str) -> String {
     api::accepted(
         &world
             .shop()
-            .place(key, &api::order("c-1", &[(sku, 1)]))
+            .decide(key, &api::order("c-1", &[(sku, 1)]))
             .await,
     )
 }
@@ -64,9 +64,18 @@ async fn cancel(world: &World, order: &str) -> http::StatusCode {
     let body = json!({ "reason": "changed my mind" });
     world
         .shop()
-        .send(Method::POST, &path, None, Some(&body))
+        .ask(Method::POST, &path, None, Some(&body))
         .await
         .status
+}
+
+/// Makes the time of an order end now, by the database's clock.
+async fn make_due(world: &World, order: &str) {
+    world
+        .tamper(&format!(
+            "update orders set reserved_until = clock_timestamp() where id = '{order}'"
+        ))
+        .await;
 }
 
 async fn refunds(world: &World) -> i64 {
@@ -125,19 +134,18 @@ async fn each_event_delivered_one_to_five_times_and_shuffled_ends_the_same() {
 #[tokio::test(flavor = "multi_thread")]
 async fn money_that_comes_after_expiry_is_refunded_once() {
     let world = upstream().await;
-    let short = json!({ "reservation_ttl_seconds": 1 });
-    world.operator().put_sku("SHORT", 1, &short).await;
+    world.operator().put_sku("SHORT", 1, &json!({})).await;
     let order = place(&world, "short", "SHORT").await;
+    make_due(&world, &order).await;
     assert_eq!(
         world.until(&order, "EXPIRED").await["reason"],
         "deadline-passed"
     );
     // The unit is resold meanwhile; the gate may follow the expiry a moment later.
-    let bound = std::time::Duration::from_secs(2);
-    let other = tests::wait::wait_within(bound, "the unit to come back", || async {
+    let other = wait_for("the unit to come back", || async {
         let answer = world
             .shop()
-            .place("resold", &api::order("c-2", &[("SHORT", 1)]))
+            .decide("resold", &api::order("c-2", &[("SHORT", 1)]))
             .await;
         (answer.status == 201).then(|| api::accepted(&answer))
     })
@@ -168,17 +176,15 @@ async fn money_that_comes_after_expiry_is_refunded_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn expiry_after_the_money_changes_nothing() {
     let world = upstream().await;
-    let short = json!({ "reservation_ttl_seconds": 3 });
-    world.operator().put_sku("PAID", 1, &short).await;
+    world.operator().put_sku("PAID", 1, &json!({})).await;
     let order = place(&world, "paid", "PAID").await;
     pay(&world, &order, "e-1", "p-1", 12_900).await;
     world.until(&order, "CONFIRMED").await;
-    // The deadline passes; another order expires, so expiry has looked.
-    world
-        .operator()
-        .put_sku("WITNESS", 1, &json!({ "reservation_ttl_seconds": 4 }))
-        .await;
+    // The deadline passes; another order whose passes later expires, so expiry has looked.
+    make_due(&world, &order).await;
+    world.operator().put_sku("WITNESS", 1, &json!({})).await;
     let witness = place(&world, "witness", "WITNESS").await;
+    make_due(&world, &witness).await;
     world.until(&witness, "EXPIRED").await;
     assert_eq!(world.until(&order, "CONFIRMED").await["version"], 2);
     assert_eq!(refunds(&world).await, 0);
@@ -324,19 +330,32 @@ async fn failing_payments_give_their_units_back_and_abandoned_ones_expire() {
         ..Options::default()
     })
     .await;
-    world
-        .operator()
-        .put_sku("FAIL", 100, &json!({ "reservation_ttl_seconds": 3 }))
-        .await;
+    world.operator().put_sku("FAIL", 100, &json!({})).await;
     let shop = world.shop();
     join_all((0..60).map(|number| {
         let shop = shop.clone();
         async move {
             let body = api::order(&format!("c-{number}"), &[("FAIL", 1)]);
-            api::accepted(&shop.place(&format!("f-{number}"), &body).await)
+            api::accepted(&shop.decide(&format!("f-{number}"), &body).await)
         }
     }))
     .await;
+    let undecided = "select count(*) from orders o where not exists
+                     (select from payments p where p.order_id = o.id and p.state <> 'PENDING')";
+    wait_for("every order to have been tried", || async {
+        (world.count(undecided).await == 0).then_some(())
+    })
+    .await;
+    // The news of each is handled before anybody's time ends.
+    let unread = "select count(*) from outbox
+                  where type in ('PAYMENT_COMPLETED', 'PAYMENT_FAILED') and event_id::text not in (select event_id from inbox where consumer = 'stock')";
+    wait_for("their news to be handled", || async {
+        (world.count(unread).await == 0).then_some(())
+    })
+    .await;
+    world
+        .tamper("update orders set reserved_until = clock_timestamp() where status = 'RESERVED'")
+        .await;
     world.settled().await;
     let ends = "select count(*) from orders where status = ";
     for end in ["CONFIRMED", "CANCELED", "EXPIRED"] {
@@ -368,7 +387,7 @@ async fn a_gateway_that_executes_and_does_not_answer_charges_once() {
         let shop = shop.clone();
         async move {
             let body = api::order(&format!("c-{number}"), &[("HANG", 1)]);
-            api::accepted(&shop.place(&format!("h-{number}"), &body).await)
+            api::accepted(&shop.decide(&format!("h-{number}"), &body).await)
         }
     }))
     .await;

@@ -40,7 +40,7 @@ async fn what_can_never_be_handled_is_dead_lettered_while_other_orders_go_on() {
     let order = api::accepted(
         &world
             .shop()
-            .place("p", &api::order("c", &[("POISON", 1)]))
+            .decide("p", &api::order("c", &[("POISON", 1)]))
             .await,
     );
     let unknown = contracts::OrderId::generate().to_string();

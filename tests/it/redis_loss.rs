@@ -189,7 +189,7 @@ async fn redis_set_back_to_an_old_copy_is_made_to_follow() {
     // One of them goes, six come: the copy knows of neither.
     let gone = format!("/v1/orders/{}/cancel", first[0].2);
     let canceled = shop
-        .send(
+        .ask(
             http::Method::POST,
             &gone,
             None,
@@ -244,7 +244,7 @@ async fn another_server_is_noticed_although_every_number_is_right() {
     copy(&data, &old);
     let cancel = format!("/v1/orders/{}/cancel", gone[0].2);
     let canceled = shop
-        .send(
+        .ask(
             http::Method::POST,
             &cancel,
             None,
@@ -297,7 +297,7 @@ async fn redis_that_lost_the_tail_of_its_log_is_made_to_follow() {
     );
     place(&shop, "TAIL", "after", 10).await;
     let over = shop
-        .place("over", &api::order("over", &[("TAIL", 1)]))
+        .decide("over", &api::order("over", &[("TAIL", 1)]))
         .await;
     assert_eq!(over.status, 410);
     world.consistent().await;

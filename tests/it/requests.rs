@@ -101,10 +101,11 @@ async fn requests_by_kafka_are_answered_and_a_replay_takes_nothing() {
         let more = json!({ "delta": 10, "reason": "restock" });
         let key = contracts::ids::generate().to_string();
         let path = "/v1/skus/ASKED/adjustments";
-        world
+        let answer = world
             .operator()
-            .send(http::Method::POST, path, Some(&key), Some(&more))
+            .ask(http::Method::POST, path, Some(&key), Some(&more))
             .await;
+        assert_eq!(answer.status, 201);
         for number in 0..8 {
             ask(
                 &world,

@@ -159,7 +159,7 @@ async fn every_service_ends_within_its_grace_and_readiness_goes_first() {
     world.operator().put_sku("END", 100, &json!({})).await;
     for number in 0..20 {
         let body = api::order(&format!("c-{number}"), &[("END", 1)]);
-        api::accepted(&world.shop().place(&format!("end-{number}"), &body).await);
+        api::accepted(&world.shop().decide(&format!("end-{number}"), &body).await);
     }
     let order = world.order.remove(0);
     let url = order.url.clone();

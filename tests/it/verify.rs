@@ -12,7 +12,7 @@ async fn red_after(statement: &str) -> Vec<(String, String)> {
     let order = api::accepted(
         &world
             .shop()
-            .place("t", &api::order("c", &[("TAMPER", 1)]))
+            .decide("t", &api::order("c", &[("TAMPER", 1)]))
             .await,
     );
     world.until(&order, "CONFIRMED").await;
@@ -80,27 +80,29 @@ async fn an_event_that_the_outbox_lost_is_named() {
     assert!(names(&red, "I23", "not in the outbox"), "{red:?}");
 }
 
-/// `holdfast verify` right after `HINCRBY` of a gate, and until it is clean again by itself.
+/// The invariants right after `HINCRBY` of a gate, and `holdfast verify` until it is clean again by
+/// itself.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gate_changed_by_hand_is_red_at_once_and_green_again_by_itself_within_thirty_seconds() {
     let world = World::start().await;
     world.operator().put_sku("DRIFT", 10, &json!({})).await;
     let placed = world
         .shop()
-        .place("d", &api::order("c", &[("DRIFT", 2)]))
+        .decide("d", &api::order("c", &[("DRIFT", 2)]))
         .await;
     world.until(&api::accepted(&placed), "CONFIRMED").await;
     world.settled().await;
     plant(&world, "DRIFT", 7).await;
     let planted = platform::clock::monotonic();
-    let report = world.verify().await;
-    let red: Vec<&str> = report
-        .checks
+    // One look: `holdfast verify` looks twice, and on a busy machine the gate may be right again by
+    // then.
+    let checks = world.checks().await;
+    let red: Vec<&str> = checks
         .iter()
         .filter(|check| !check.ok)
         .map(|check| check.id.as_str())
         .collect();
-    assert!(!report.ok && red.contains(&"I20"), "red: {red:?}");
+    assert!(red.contains(&"I20"), "red: {red:?}");
     while !world.verify().await.ok {
         let waited = planted.elapsed();
         assert!(
