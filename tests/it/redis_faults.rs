@@ -58,10 +58,10 @@ async fn whatever_becomes_of_redis_no_order_is_refused_or_lost() {
     sale.goes_on("SCRIPT FLUSH", 10).await;
 
     proxy.set(Link {
-        delay: Duration::from_millis(200),
+        delay: Duration::from_millis(400),
         ..Link::default()
     });
-    sale.goes_on("redis slow by 200 ms", 20).await;
+    sale.goes_on("redis slow by 400 ms each way", 20).await;
     assert!(proxy.bites().delayed.load(Ordering::SeqCst) > 0);
 
     for towards in [Towards::Both, Towards::Client, Towards::Server] {
@@ -69,13 +69,23 @@ async fn whatever_becomes_of_redis_no_order_is_refused_or_lost() {
         proxy.set(Link::silent(towards));
         let name = format!("redis silent {towards:?}");
         sale.goes_on(&name, 20).await;
-        assert!(proxy.bites().silenced.load(Ordering::SeqCst) > before);
+        // While the breaker is open nobody asks Redis: it asks again within a second.
+        wait_for("what nobody answers", || async {
+            (proxy.bites().silenced.load(Ordering::SeqCst) > before).then_some(())
+        })
+        .await;
         proxy.set(Link::default());
     }
+    // There must be connections again before they can be reset.
+    sale.world.gate_open().await;
+    sale.goes_on("before the reset", 1).await;
     let cut = proxy.bites().cut.load(Ordering::SeqCst);
     proxy.reset();
     sale.goes_on("redis connections reset", 10).await;
-    assert!(proxy.bites().cut.load(Ordering::SeqCst) > cut);
+    wait_for("a connection to be cut", || async {
+        (proxy.bites().cut.load(Ordering::SeqCst) > cut).then_some(())
+    })
+    .await;
 
     sale.world.gate_open().await;
     redis_command::<()>(&url, &["CONFIG", "SET", "maxmemory", "1"]).await;
