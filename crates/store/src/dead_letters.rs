@@ -278,3 +278,23 @@ pub async fn mark_redriven(tx: &mut Tx, id: Uuid) -> Result<()> {
     .await?;
     expect_rows("mark a dead letter as redriven", 1, done.rows_affected())
 }
+
+/// Deletes at most `limit` dead letters that were redriven and are older than `age`; returns how
+/// many. Open ones stay until somebody has seen to them.
+///
+/// # Errors
+/// No answer.
+pub async fn prune(conn: &mut Conn, age: std::time::Duration, limit: i64) -> Result<u64> {
+    let done = sqlx::query!(
+        "delete from dead_letters
+         where id = any (array(
+             select id from dead_letters
+             where state = 'REDRIVEN' and at < now() - make_interval(secs => $1) limit $2))",
+        age.as_secs_f64(),
+        limit,
+    )
+    .execute(conn)
+    .slowly("prune dead letters")
+    .await?;
+    Ok(done.rows_affected())
+}

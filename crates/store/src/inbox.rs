@@ -49,26 +49,21 @@ fn columns<'a>(events: impl Iterator<Item = &'a EventKey>) -> (Vec<&'a str>, Vec
         .unzip()
 }
 
-/// Forgets events, so that they can be handled again by a redrive.
+/// Whether an event is recorded as handled.
 ///
 /// # Errors
 /// No answer.
-pub async fn forget(tx: &mut Tx, consumer: ConsumerName, events: &[EventKey]) -> Result<u64> {
-    let (sources, ids) = columns(events.iter());
-    let done = sqlx::query!(
-        "delete from inbox
-         where consumer = $1
-           and (source, event_id) in
-               (select e.source, e.event_id
-                from unnest($2::text[], $3::text[]) as e (source, event_id))",
+pub async fn knows(tx: &mut Tx, consumer: ConsumerName, event: &EventKey) -> Result<bool> {
+    sqlx::query_scalar!(
+        r#"select exists (select from inbox
+                          where consumer = $1 and source = $2 and event_id = $3) as "knows!""#,
         consumer.as_str(),
-        &sources as &[&str],
-        &ids as &[&str],
+        event.0,
+        event.1,
     )
-    .execute(&mut **tx)
-    .answer("forget handled events")
-    .await?;
-    Ok(done.rows_affected())
+    .fetch_one(&mut **tx)
+    .answer("look for a handled event")
+    .await
 }
 
 /// Deletes at most `limit` rows older than `age`; returns how many.

@@ -10,6 +10,9 @@ use crate::{Stock, StockError};
 /// An inbox row outlives the retention of its topic (7 days) and the redrive horizon.
 const INBOX_AGE: Duration = Duration::from_secs(30 * 24 * 3_600);
 
+/// A dead letter that was redriven is kept as long as the key of its event.
+const DEAD_LETTER_AGE: Duration = INBOX_AGE;
+
 /// An outbox row outlives the retention of its topic, so that lost events can be sent again.
 const OUTBOX_AGE: Duration = Duration::from_secs(8 * 24 * 3_600);
 
@@ -28,11 +31,13 @@ pub struct Pruned {
     pub inbox: u64,
     /// Keys of orders that ended 25 h ago.
     pub keys: u64,
+    /// Dead letters that were redriven.
+    pub dead_letters: u64,
     /// Outbox partitions.
     pub partitions: i32,
 }
 
-/// Prunes inbox, keys and outbox.
+/// Prunes inbox, keys, dead letters and outbox.
 ///
 /// # Errors
 /// PostgreSQL is away.
@@ -49,6 +54,13 @@ pub async fn prune_rows(stock: &Stock) -> Result<Pruned, StockError> {
     for _ in 0..BATCHES {
         let gone = store::idempotency::prune(&mut conn, BATCH).await?;
         pruned.keys += gone;
+        if gone == 0 {
+            break;
+        }
+    }
+    for _ in 0..BATCHES {
+        let gone = store::dead_letters::prune(&mut conn, DEAD_LETTER_AGE, BATCH).await?;
+        pruned.dead_letters += gone;
         if gone == 0 {
             break;
         }

@@ -24,18 +24,17 @@ async fn an_event_is_new_once_per_consumer_and_source() {
         assert_eq!(new.into_iter().collect::<Vec<_>>(), [event("/a", "2")]);
         let new = inbox::insert(&mut tx, ConsumerName::Payment, &again).await?;
         assert_eq!(new.len(), 2);
-        assert_eq!(
-            inbox::forget(&mut tx, ConsumerName::Stock, &again).await?,
-            2
-        );
+        let known = event("/a", "1");
+        assert!(inbox::knows(&mut tx, ConsumerName::Stock, &known).await?);
+        assert!(!inbox::knows(&mut tx, ConsumerName::Order, &known).await?);
         tx.commit().await?;
         let mut conn = db.store.conn().await?;
         assert_eq!(
             inbox::prune(&mut conn, Duration::from_secs(3600), 10).await?,
             0
         );
-        assert_eq!(inbox::prune(&mut conn, Duration::ZERO, 2).await?, 2);
-        assert_eq!(inbox::prune(&mut conn, Duration::ZERO, 2).await?, 1);
+        assert_eq!(inbox::prune(&mut conn, Duration::ZERO, 3).await?, 3);
+        assert_eq!(inbox::prune(&mut conn, Duration::ZERO, 3).await?, 2);
         Ok(())
     })
     .await;
@@ -103,6 +102,18 @@ async fn a_dead_letter_is_kept_byte_for_byte_and_copied_once() {
         );
         let after = dead_letters::get(&mut conn, listed[0].id).await?;
         assert!(after.is_some_and(|letter| letter.redriven));
+
+        // An open one stays, however old.
+        let mut tx = db.store.begin().await?;
+        let open = NewDeadLetter { offset: 43, ..letter };
+        assert_eq!(dead_letters::insert(&mut tx, &[open]).await?, 1);
+        tx.commit().await?;
+        let hour = Duration::from_secs(3600);
+        assert_eq!(dead_letters::prune(&mut conn, hour, 10).await?, 0);
+        db.run("update dead_letters set at = at - interval '2 hours'")
+            .await?;
+        assert_eq!(dead_letters::prune(&mut conn, hour, 10).await?, 1);
+        assert_eq!(dead_letters::list(&mut conn, false, None, 10).await?.len(), 1);
         Ok(())
     })
     .await;
