@@ -14,6 +14,6 @@ pub mod relay;
 pub use admin::AdminError;
 pub use consumer::{
     Aside, Class, ConsumerConfig, ConsumerError, HandleError, Handler, Inbound, Position,
-    Rejection, Stall, Unclassified,
+    Redriven, Rejection, Stall, Unclassified, redrive,
 };
 pub use relay::{Relay, RelayConfig, RelayError};

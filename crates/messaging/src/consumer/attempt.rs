@@ -9,7 +9,7 @@ use futures::FutureExt as _;
 use store::{Store, dead_letters, inbox, inbox::EventKey};
 
 use super::{
-    handler::{HandleError, Handler},
+    handler::{HandleError, Handler, Inbound},
     unit::{Unit, letters},
 };
 
@@ -31,7 +31,14 @@ pub(super) async fn attempt<H: Handler>(
     let tally = work
         .await
         .unwrap_or_else(|panic| Err(panicked(panic.as_ref())))?;
-    let after = AssertUnwindSafe(handler.after_commit(&unit.events)).catch_unwind();
+    follow_up(handler, &unit.events).await;
+    platform::crash_point!("cp16", err => return Err(store::StoreError::no_connection().into()));
+    Ok(tally)
+}
+
+/// What follows a commit. A panic in it is a bug, and nothing that the sweeps would not repair.
+pub(super) async fn follow_up<H: Handler>(handler: &H, events: &[Inbound<H::Event>]) {
+    let after = AssertUnwindSafe(handler.after_commit(events)).catch_unwind();
     if let Err(panic) = after.await {
         let consumer = handler.consumer().as_str();
         metrics::counter!("consumer_after_commit_panics_total", "consumer" => consumer)
@@ -42,8 +49,6 @@ pub(super) async fn attempt<H: Handler>(
             "after_commit panicked; the sweeps repair"
         );
     }
-    platform::crash_point!("cp16", err => return Err(store::StoreError::no_connection().into()));
-    Ok(tally)
 }
 
 async fn transact<H: Handler>(
@@ -106,7 +111,8 @@ async fn transact<H: Handler>(
     })
 }
 
-fn panicked(panic: &(dyn Any + Send)) -> HandleError {
+/// The failure that a panic of a handler is.
+pub(super) fn panicked(panic: &(dyn Any + Send)) -> HandleError {
     HandleError::unclassified(format!("the handler panicked: {}", message(panic)))
 }
 

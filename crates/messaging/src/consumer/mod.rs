@@ -7,12 +7,14 @@
 //!   is neither is halved until the event that fails is alone; it is tried again beside the others.
 //! - Offsets are stored after the commit, per partition up to the first record that is not done,
 //!   and only while the partition is still ours.
+//! - A dead letter can be handled again, in a transaction of its own ([`redrive()`]).
 //! - A thread of its own polls the client, so that membership outlives the outage of a database.
 
 mod attempt;
 mod handler;
 mod offsets;
 mod poller;
+mod redrive;
 mod runner;
 mod shared;
 mod stuck;
@@ -27,6 +29,7 @@ use store::Store;
 use tokio::sync::Notify;
 
 pub use handler::{Aside, Class, HandleError, Handler, Inbound, Position, Rejection};
+pub use redrive::{Redriven, redrive};
 
 /// How long a consumer may take from the begin of the shutdown to its end.
 const END: Duration = Duration::from_secs(8);

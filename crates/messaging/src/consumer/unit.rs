@@ -167,9 +167,11 @@ pub(super) fn read<H: Handler>(
     out
 }
 
-type Unreadable = Box<(Option<Envelope>, Rejection)>;
+/// The envelope of a record that can't be read, when that could be, and why.
+pub(super) type Unreadable = Box<(Option<Envelope>, Rejection)>;
 
-fn read_one<H: Handler>(
+/// Reads a record; `None` when its type is not ours.
+pub(super) fn read_one<H: Handler>(
     handler: &H,
     topic: &Arc<str>,
     record: &Record,
@@ -253,7 +255,8 @@ pub(super) fn reject(records: Records, rejection: Rejection, attempts: i32) -> R
     }
 }
 
-fn envelope(record: &Record) -> Option<Envelope> {
+/// The envelope of a record, when it can be read.
+pub(super) fn envelope(record: &Record) -> Option<Envelope> {
     let RawHeaders::Readable(headers) = &record.headers else {
         return None;
     };

@@ -12,4 +12,5 @@ mod dead;
 mod group;
 mod proxy;
 mod publish;
+mod redrive;
 mod world;
