@@ -51,7 +51,8 @@ pub enum Work {
 #[derive(Debug, Clone)]
 pub struct ChargePayments {
     store: Store,
-    pool: Pool,
+    /// Without one, what is begun is left to the sweep.
+    pool: Option<Pool>,
     rules: HoldRules,
 }
 
@@ -67,7 +68,18 @@ impl ChargePayments {
     pub fn new(store: Store, pool: Pool) -> Self {
         Self {
             store,
-            pool,
+            pool: Some(pool),
+            rules: HoldRules::default(),
+        }
+    }
+
+    /// A handler beside the running service, as for a redrive: what it begins is charged by the
+    /// service's sweep, when its lease is over.
+    #[must_use]
+    pub fn without_pool(store: Store) -> Self {
+        Self {
+            store,
+            pool: None,
             rules: HoldRules::default(),
         }
     }
@@ -94,8 +106,9 @@ impl ChargePayments {
     }
 
     async fn submit(&self, jobs: Vec<Job>, since: Instant) {
+        let Some(pool) = &self.pool else { return };
         for job in jobs {
-            self.pool.submit(job, since).await;
+            pool.submit(job, since).await;
         }
     }
 
@@ -264,6 +277,9 @@ impl Handler for ChargePayments {
     }
 
     async fn after_commit(&self, events: &[Inbound<Work>]) {
+        if self.pool.is_none() {
+            return;
+        }
         let since = clock::monotonic();
         match self.jobs(&reserved(events), &refund_keys(events)).await {
             Ok(jobs) => self.submit(jobs, since).await,
