@@ -19,6 +19,7 @@ mod mode;
 mod parse;
 mod place_orders;
 mod put_sku;
+pub mod redrive_requests;
 mod request_orders;
 mod rerun;
 mod service;

@@ -62,7 +62,7 @@ pub(crate) struct Requested {
 }
 
 /// What the gate and the keys say before the transaction: refusals by hold id.
-type Prepared = HashMap<HoldId, Code>;
+pub(crate) type Prepared = HashMap<HoldId, Code>;
 
 /// Handles order requests.
 #[derive(Debug)]
