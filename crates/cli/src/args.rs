@@ -3,7 +3,8 @@
 use clap::{Parser, Subcommand};
 
 use crate::{
-    bench, demo, doctor, down, exit::Exit, load, order, prepare, reconcile, seed, serve, up, verify,
+    bench, demo, dlq, doctor, down, exit::Exit, load, order, prepare, reconcile, seed, serve, up,
+    verify,
 };
 
 #[cfg(not(feature = "failpoints"))]
@@ -51,6 +52,8 @@ pub enum Command {
     Verify(verify::command::Args),
     /// Show what is wrong with the gate in Redis, and with --fix repair it
     Reconcile(reconcile::Args),
+    /// Dead letters: what consumers set aside, and handling it again
+    Dlq(dlq::Args),
     /// One order: as the API shows it, or all that happened to it
     Order(order::Args),
     /// The whole system from nothing, one flash sale, a verdict; leaves nothing running
@@ -77,6 +80,7 @@ impl Command {
             Self::Load(args) => load::command::run(args).await,
             Self::Verify(args) => verify::command::run(args).await,
             Self::Reconcile(args) => reconcile::run(args).await,
+            Self::Dlq(args) => dlq::run(args).await,
             Self::Order(args) => order::run(args).await,
             Self::Demo(args) => demo::run(args).await,
             Self::Bench(args) => bench::run(args).await,

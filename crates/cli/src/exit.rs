@@ -43,7 +43,9 @@ impl Exit {
             return Self::Unreachable;
         }
         for cause in error.chain() {
-            let no_store = matches!(cause.downcast_ref(), Some(StoreError::Connect(_)));
+            let no_store = cause.downcast_ref().is_some_and(|error: &StoreError| {
+                matches!(error, StoreError::Connect(_)) || error.is_absence()
+            });
             let no_broker = matches!(
                 cause.downcast_ref(),
                 Some(AdminError::NotReady { .. } | AdminError::Request { .. })

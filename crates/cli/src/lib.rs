@@ -6,6 +6,7 @@
 pub mod args;
 pub mod bench;
 pub mod demo;
+pub mod dlq;
 pub mod doctor;
 pub mod down;
 pub mod environment;
