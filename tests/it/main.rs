@@ -16,6 +16,7 @@ mod poison;
 mod postgres_faults;
 mod redis_faults;
 mod redis_loss;
+mod redrive;
 mod requests;
 mod restarts;
 mod selling;
