@@ -1,6 +1,7 @@
 //! Races in which both orders are right, each forced both ways again and again while faults come
 //! and go. What came first is read from what became of it, never assumed.
 
+mod letters;
 mod payments;
 mod points;
 mod stock;
@@ -145,15 +146,16 @@ impl Races {
                     async move { races.note(races.late(turn).await) },
                 ));
             }
-            let (a, b, c, d, e, f) = tokio::join!(
+            let (a, b, c, d, e, f, g) = tokio::join!(
                 self.cancels(turn),
                 self.restocks(turn),
                 self.keys(turn),
                 self.last_units(turn),
                 self.drift(turn),
                 self.two_payments(turn),
+                self.redrives(turn),
             );
-            for seen in [a, b, c, d, e, f] {
+            for seen in [a, b, c, d, e, f, g] {
                 self.note(seen);
             }
             if self.crash_points {

@@ -173,7 +173,7 @@ impl Races {
         Ok(())
     }
 
-    async fn refund_key(&self, payment: &str) -> anyhow::Result<String> {
+    pub(super) async fn refund_key(&self, payment: &str) -> anyhow::Result<String> {
         let mut conn = self.site.plant.sql().await?;
         for _ in 0..60 {
             let key: Option<String> =
@@ -190,7 +190,24 @@ impl Races {
     }
 
     /// An event of payments.v1 from another system; again until it is acknowledged.
-    async fn tell(&self, kind: &str, id: &str, order: &str, data: &Value) -> anyhow::Result<()> {
+    pub(super) async fn tell(
+        &self,
+        kind: &str,
+        id: &str,
+        order: &str,
+        data: &Value,
+    ) -> anyhow::Result<()> {
+        self.tell_body(kind, id, order, &data.to_string()).await
+    }
+
+    /// The same with any body.
+    pub(super) async fn tell_body(
+        &self,
+        kind: &str,
+        id: &str,
+        order: &str,
+        body: &str,
+    ) -> anyhow::Result<()> {
         let producer = Producer::new(&self.site.plant.brokers)?;
         let topic = TopicNames::new("").topic(Topic::Payments);
         let schema = envelope::dataschema(kind);
@@ -208,7 +225,6 @@ impl Races {
         .into_iter()
         .map(|(name, value)| (name, value.as_bytes()))
         .collect();
-        let body = data.to_string();
         for _ in 0..10 {
             let sent = producer.send(
                 &topic,
