@@ -50,8 +50,9 @@ async fn look(store: &Store, pg_clock: &PgClock, backlog: &Backlog) -> Result<()
             metrics::gauge!("outbox_oldest_age_seconds").set(age.unwrap_or_default().as_secs_f64());
             Ok(())
         }
-        // Busy, not away: taken out of service for that, all replicas would go at once.
-        Ok(Err(error)) if !error.is_absence() => Ok(()),
+        // Busy, not away: taken out of service for that, all replicas would go at once. Not before the
+        // first reading of the clock, without which nothing is accepted.
+        Ok(Err(error)) if !error.is_absence() && pg_clock.now().is_some() => Ok(()),
         Ok(Err(error)) => {
             tracing::debug!(
                 error = &error as &dyn std::error::Error,
