@@ -13,7 +13,7 @@ pub mod relay;
 
 pub use admin::AdminError;
 pub use consumer::{
-    Aside, Class, ConsumerConfig, ConsumerError, HandleError, Handler, Inbound, Position,
-    Redriven, Rejection, Stall, Unclassified, redrive,
+    Aside, Class, ConsumerConfig, ConsumerError, HandleError, Handler, Inbound, Position, Redriven,
+    Rejection, Stall, Unclassified, redrive,
 };
 pub use relay::{Relay, RelayConfig, RelayError};

@@ -116,14 +116,14 @@ impl StoreOptions {
         let options = PgConnectOptions::from_str(&self.url).map_err(StoreError::Url)?;
         Ok(options.application_name(&self.application_name).options([
             ("timezone", "UTC".to_owned()),
-            // Compiling a statement costs hundreds of milliseconds, and pays for none of ours.
-            ("jit", "off".to_owned()),
             ("statement_timeout", millis(self.statement_timeout)),
             ("lock_timeout", millis(self.lock_timeout)),
             (
                 "idle_in_transaction_session_timeout",
                 millis(self.idle_in_transaction_session_timeout),
             ),
+            // Compiling a statement costs hundreds of milliseconds, and pays for none of ours.
+            ("jit", "off".to_owned()),
             // A client whose machine is gone must not keep its locks for hours.
             ("tcp_keepalives_idle", "5".to_owned()),
             ("tcp_keepalives_interval", "2".to_owned()),

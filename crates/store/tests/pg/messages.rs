@@ -1,12 +1,13 @@
 use std::time::Duration;
 
+use anyhow::Result;
 use contracts::ConsumerName;
 use store::{
     dead_letters::{self, NewDeadLetter},
     heartbeats, inbox, outbox,
 };
 
-use crate::support::with_db;
+use crate::support::{Db, with_db};
 
 fn event(source: &str, id: &str) -> inbox::EventKey {
     (source.to_owned(), id.to_owned())
@@ -103,20 +104,30 @@ async fn a_dead_letter_is_kept_byte_for_byte_and_copied_once() {
         let after = dead_letters::get(&mut conn, listed[0].id).await?;
         assert!(after.is_some_and(|letter| letter.redriven));
 
-        // An open one stays, however old.
-        let mut tx = db.store.begin().await?;
-        let open = NewDeadLetter { offset: 43, ..letter };
-        assert_eq!(dead_letters::insert(&mut tx, &[open]).await?, 1);
-        tx.commit().await?;
-        let hour = Duration::from_secs(3600);
-        assert_eq!(dead_letters::prune(&mut conn, hour, 10).await?, 0);
-        db.run("update dead_letters set at = at - interval '2 hours'")
-            .await?;
-        assert_eq!(dead_letters::prune(&mut conn, hour, 10).await?, 1);
-        assert_eq!(dead_letters::list(&mut conn, false, None, 10).await?.len(), 1);
-        Ok(())
+        an_open_one_stays_however_old(&db, letter).await
     })
     .await;
+}
+
+async fn an_open_one_stays_however_old(db: &Db, letter: NewDeadLetter) -> Result<()> {
+    let mut conn = db.store.conn().await?;
+    let mut tx = db.store.begin().await?;
+    let open = NewDeadLetter {
+        offset: 43,
+        ..letter
+    };
+    assert_eq!(dead_letters::insert(&mut tx, &[open]).await?, 1);
+    tx.commit().await?;
+    let hour = Duration::from_secs(3600);
+    assert_eq!(dead_letters::prune(&mut conn, hour, 10).await?, 0);
+    db.run("update dead_letters set at = at - interval '2 hours'")
+        .await?;
+    assert_eq!(dead_letters::prune(&mut conn, hour, 10).await?, 1);
+    assert_eq!(
+        dead_letters::list(&mut conn, false, None, 10).await?.len(),
+        1
+    );
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
