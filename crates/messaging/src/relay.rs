@@ -33,6 +33,11 @@ const IDLE: Duration = Duration::from_millis(50);
 /// A step that takes longer talks to nobody: its lease is lost.
 const STEP_MAX: Duration = Duration::from_secs(6);
 
+/// What [`RelayConfig::silence_max`] is in the services. librdkafka's producer does not always come
+/// back by itself when its broker was away (seen once in about ten restarts on a busy machine: nothing
+/// was published for a minute after the broker's return); a new one does.
+pub const SILENCE_MAX: Duration = Duration::from_secs(15);
+
 /// What the relay needs.
 #[derive(Debug, Clone)]
 pub struct RelayConfig {
@@ -46,6 +51,9 @@ pub struct RelayConfig {
     pub names: TopicNames,
     /// The process, as shown in logs and at the broker.
     pub instance: String,
+    /// How long records may be in flight without any acknowledgement; then a new producer sends them
+    /// again. See [`SILENCE_MAX`].
+    pub silence_max: Duration,
 }
 
 /// Why the relay can't lead on. It stands down and tries to lead again.

@@ -317,6 +317,7 @@ fn relay(config: &Config, servers: &Servers, own: &Shutdown) {
         brokers: config.common.kafka_brokers.clone(),
         names: TopicNames::new(&config.common.topic_suffix),
         instance: "order".to_owned(),
+        silence_max: messaging::relay::SILENCE_MAX,
     };
     own.spawn(messaging::relay::run(relay, own.clone()));
 }

@@ -280,6 +280,7 @@ fn relay(config: &Config, store: &Store, own: &Shutdown) {
         brokers: config.common.kafka_brokers.clone(),
         names: TopicNames::new(&config.common.topic_suffix),
         instance: "payment".to_owned(),
+        silence_max: messaging::relay::SILENCE_MAX,
     };
     own.spawn(messaging::relay::run(relay, own.clone()));
 }

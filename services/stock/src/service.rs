@@ -243,6 +243,7 @@ async fn work(
             brokers: common.kafka_brokers.clone(),
             names: names.clone(),
             instance: instance.clone(),
+            silence_max: messaging::relay::SILENCE_MAX,
             store: stock.store.clone(),
             options,
         };

@@ -54,6 +54,11 @@ impl Relay {
             self.begin_again(id, &code.to_string())?;
         } else if self.sender.is_dead() {
             self.begin_again(self.floor() + 1, "fatal producer error")?;
+        } else if !self.in_flight.is_empty()
+            && self.acknowledged_at.elapsed() > self.config.silence_max
+        {
+            self.acknowledged_at = clock::monotonic();
+            self.begin_again(self.floor() + 1, "no acknowledgement for too long")?;
         }
         self.say_silence();
         Ok(acknowledged)
@@ -87,7 +92,8 @@ impl Relay {
         }
     }
 
-    /// A new producer, and everything above what is done once more, with the same event ids.
+    /// A new producer, and everything above what is done once more, with the same event ids. Should the
+    /// old one's records turn up after all, each is a repeat: all of them are sent again, from the first.
     pub(super) fn begin_again(&mut self, failed: i64, why: &str) -> Result<(), RelayError> {
         let floor = self.floor();
         self.sender = Sender::new(&self.config.brokers, &self.config.instance)

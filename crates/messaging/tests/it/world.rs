@@ -147,6 +147,7 @@ impl World {
             brokers: self.brokers.clone(),
             names: self.names.clone(),
             instance: "test".to_owned(),
+            silence_max: messaging::relay::SILENCE_MAX,
         }
     }
 
