@@ -2,7 +2,9 @@
 
 use domain::OrderStatus;
 
-use super::{Accept, Admission, Answer, Attempt, Broken, Phase, Rebuild, State, Step, Sync};
+use super::{
+    Accept, Admission, Answer, Attempt, Broken, Phase, Rebuild, Sending, State, Step, Sync,
+};
 use crate::{
     Mutation,
     protocol::{
@@ -173,6 +175,8 @@ impl Accept {
                     state.sold_out[usize::from(sending.process)] = true;
                 }
                 attempt.phase = Phase::Refused(other);
+                // Now, and not when it is answered: a unit may become free while the key is looked up.
+                self.overtake(state, n);
             }
         }
     }
@@ -201,27 +205,38 @@ impl Accept {
             None => {
                 self.tally
                     .hit("the gate refuses and nothing stands behind it");
-                self.refuse(state, n);
+                self.say_no(state, n);
+            }
+        }
+    }
+
+    /// 410 at once.
+    fn refuse(&self, state: &mut State, n: u8) {
+        self.overtake(state, n);
+        self.say_no(state, n);
+    }
+
+    /// Twins that hold units at the gate while this attempt finds none: if the gate is right, they
+    /// have theirs.
+    fn overtake(&self, state: &mut State, n: u8) {
+        let Sending { key, body, .. } = self.bounds.sendings[usize::from(n)];
+        for (place, sending) in self.bounds.sendings.iter().enumerate() {
+            let other = &mut state.attempts[place];
+            let twin = sending.key == key && sending.body == body && place != usize::from(n);
+            if twin && other.touched && other.admission != Admission::Direct {
+                other.overtaken = true;
             }
         }
     }
 
     /// 410: nothing was taken, and nothing is there.
-    fn refuse(&self, state: &mut State, n: u8) {
+    fn say_no(&self, state: &mut State, n: u8) {
         let key = self.bounds.sendings[usize::from(n)].key;
         let body = self.bounds.sendings[usize::from(n)].body;
         if state.pg.keys.get(&key).is_some_and(|row| row.body == body)
             && state.pg.order_of(key).is_some()
         {
             state.broken = Some(Broken::RefusedAccepted);
-        }
-        for (place, sending) in self.bounds.sendings.iter().enumerate() {
-            let other = &mut state.attempts[place];
-            let twin = sending.key == key && sending.body == body && place != usize::from(n);
-            // One that holds units at the gate: if the gate is right, they are there.
-            if twin && other.touched && other.admission != Admission::Direct {
-                other.overtaken = true;
-            }
         }
         self.answer(state, n, Answer::Refused);
     }
