@@ -160,6 +160,11 @@ impl Problem {
         if let Some(seconds) = self.retry_after_seconds {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
+        // The rest of the body is not read, so the connection can't be used again: said, or the next
+        // request on it meets its end.
+        if self.code == Code::TooLarge {
+            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
         if self.code == Code::Unauthorized {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }

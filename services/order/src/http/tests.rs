@@ -178,6 +178,18 @@ async fn every_bad_request_is_a_problem_of_its_own() {
 }
 
 #[tokio::test]
+async fn a_connection_whose_body_is_not_read_is_said_to_end() {
+    let huge = " ".repeat(20_000);
+    let too_large = request(Method::POST, "/v1/orders", SHOP, huge);
+    let answer = edge().oneshot(too_large).await.unwrap();
+    assert_eq!(answer.status(), 413);
+    assert_eq!(answer.headers()[header::CONNECTION], "close");
+    let malformed = request(Method::POST, "/v1/orders", SHOP, "{");
+    let answer = edge().oneshot(malformed).await.unwrap();
+    assert!(!answer.headers().contains_key(header::CONNECTION));
+}
+
+#[tokio::test]
 async fn headers_are_required_as_the_contract_says() {
     let edge = edge();
     for value in ["text/plain", "application/x-www-form-urlencoded", ""] {
