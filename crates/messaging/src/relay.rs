@@ -33,9 +33,9 @@ const IDLE: Duration = Duration::from_millis(50);
 /// A step that takes longer talks to nobody: its lease is lost.
 const STEP_MAX: Duration = Duration::from_secs(6);
 
-/// What [`RelayConfig::silence_max`] is in the services. librdkafka's producer does not always come
-/// back by itself when its broker was away (seen once in about ten restarts on a busy machine: nothing
-/// was published for a minute after the broker's return); a new one does.
+/// What [`RelayConfig::silence_max`] is in the services. In one run of the tests nothing was published
+/// for the minute after the broker's return, and a new producer is the way on that needs no cause:
+/// whatever the old one had sent is sent again.
 pub const SILENCE_MAX: Duration = Duration::from_secs(15);
 
 /// What the relay needs.
