@@ -62,7 +62,11 @@ async fn whatever_becomes_of_redis_no_order_is_refused_or_lost() {
         ..Link::default()
     });
     sale.goes_on("redis slow by 400 ms each way", 20).await;
-    assert!(proxy.bites().delayed.load(Ordering::SeqCst) > 0);
+    // While the breaker is open nobody asks Redis: it asks again within a second.
+    wait_for("a call to be slow", || async {
+        (proxy.bites().delayed.load(Ordering::SeqCst) > 0).then_some(())
+    })
+    .await;
 
     for towards in [Towards::Both, Towards::Client, Towards::Server] {
         let before = proxy.bites().silenced.load(Ordering::SeqCst);
