@@ -1,7 +1,10 @@
 //! Redis slow, half dead, forgetful or full: orders go on without it, none is refused for it, and the
 //! gate is made right again. Each fault must be seen to bite, else the test says nothing.
 
-use std::{sync::atomic::Ordering, time::Duration};
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
 
 use cli::servers::{Ports, native};
 use http::Method;
@@ -25,6 +28,15 @@ async fn redis_command<T: redis::FromRedisValue>(url: &str, command: &[&str]) ->
             .ok()
     })
     .await
+}
+
+/// Waits until a fault bit more often than `before`: while the breaker is open nobody asks Redis, and
+/// it asks again within a second.
+async fn bitten(what: &str, bites: &AtomicU64, before: u64) {
+    wait_for(what, || async {
+        (bites.load(Ordering::SeqCst) > before).then_some(())
+    })
+    .await;
 }
 
 /// F24, F29 to F32, F41 and F42 for Redis, and CP2 on the wire.
@@ -62,22 +74,14 @@ async fn whatever_becomes_of_redis_no_order_is_refused_or_lost() {
         ..Link::default()
     });
     sale.goes_on("redis slow by 400 ms each way", 20).await;
-    // While the breaker is open nobody asks Redis: it asks again within a second.
-    wait_for("a call to be slow", || async {
-        (proxy.bites().delayed.load(Ordering::SeqCst) > 0).then_some(())
-    })
-    .await;
+    bitten("a call to be slow", &proxy.bites().delayed, 0).await;
 
     for towards in [Towards::Both, Towards::Client, Towards::Server] {
         let before = proxy.bites().silenced.load(Ordering::SeqCst);
         proxy.set(Link::silent(towards));
         let name = format!("redis silent {towards:?}");
         sale.goes_on(&name, 20).await;
-        // While the breaker is open nobody asks Redis: it asks again within a second.
-        wait_for("what nobody answers", || async {
-            (proxy.bites().silenced.load(Ordering::SeqCst) > before).then_some(())
-        })
-        .await;
+        bitten("what nobody answers", &proxy.bites().silenced, before).await;
         proxy.set(Link::default());
     }
     // There must be connections again before they can be reset.
@@ -86,10 +90,7 @@ async fn whatever_becomes_of_redis_no_order_is_refused_or_lost() {
     let cut = proxy.bites().cut.load(Ordering::SeqCst);
     proxy.reset();
     sale.goes_on("redis connections reset", 10).await;
-    wait_for("a connection to be cut", || async {
-        (proxy.bites().cut.load(Ordering::SeqCst) > cut).then_some(())
-    })
-    .await;
+    bitten("a connection to be cut", &proxy.bites().cut, cut).await;
 
     sale.world.gate_open().await;
     redis_command::<()>(&url, &["CONFIG", "SET", "maxmemory", "1"]).await;
