@@ -18,6 +18,7 @@ use rdkafka::{
 use crate::client::{self, DEAD_RECORD_BYTES_MAX, RECORD_BYTES_MAX};
 
 pub use read::{PartitionLag, RawRecord, dump, lag};
+pub(crate) use read::{group_lag, partitions};
 pub use safety::{check_safety, unsafe_topics};
 pub use write::{Producer, produce};
 
@@ -61,7 +62,7 @@ pub enum AdminError {
 }
 
 impl AdminError {
-    fn request(what: &'static str) -> impl FnOnce(KafkaError) -> Self {
+    pub(crate) fn request(what: &'static str) -> impl FnOnce(KafkaError) -> Self {
         move |source| Self::Request { what, source }
     }
 }

@@ -78,41 +78,53 @@ pub async fn lag(
     );
     blocking(move || {
         let reader: BaseConsumer = client::reader(&brokers, &group).map_err(AdminError::Create)?;
-        let mut list = TopicPartitionList::new();
-        for partition in partitions(&reader, &topic)? {
-            list.add_partition(&topic, partition);
-        }
-        let committed = committed(&reader, &list)?;
-        committed
-            .elements()
-            .iter()
-            .map(|element| {
-                let (low, high) = watermarks(&reader, &topic, element.partition())?;
-                let committed = match element.offset() {
-                    Offset::Offset(offset) => Some(offset),
-                    _ => None,
-                };
-                Ok(PartitionLag {
-                    partition: element.partition(),
-                    committed,
-                    low,
-                    high,
-                })
-            })
-            .collect()
+        let all = partitions(&reader, &topic, REQUEST)?;
+        group_lag(&reader, &topic, all, REQUEST)
     })
     .await
+}
+
+/// How far the reader's group is in these partitions. Each request has the bound.
+pub(crate) fn group_lag(
+    reader: &BaseConsumer,
+    topic: &str,
+    partitions: impl IntoIterator<Item = i32>,
+    bound: Duration,
+) -> Result<Vec<PartitionLag>, AdminError> {
+    let mut list = TopicPartitionList::new();
+    for partition in partitions {
+        list.add_partition(topic, partition);
+    }
+    let committed = committed(reader, &list, bound)?;
+    committed
+        .elements()
+        .iter()
+        .map(|element| {
+            let (low, high) = watermarks(reader, topic, element.partition(), bound)?;
+            let committed = match element.offset() {
+                Offset::Offset(offset) => Some(offset),
+                _ => None,
+            };
+            Ok(PartitionLag {
+                partition: element.partition(),
+                committed,
+                low,
+                high,
+            })
+        })
+        .collect()
 }
 
 fn committed(
     reader: &BaseConsumer,
     list: &TopicPartitionList,
+    bound: Duration,
 ) -> Result<TopicPartitionList, AdminError> {
     let start = clock::monotonic();
     loop {
-        match reader.committed_offsets(list.clone(), REQUEST) {
+        match reader.committed_offsets(list.clone(), bound) {
             Ok(committed) => return Ok(committed),
-            Err(error) if is_settling(&error) && start.elapsed() < REQUEST => {
+            Err(error) if is_settling(&error) && start.elapsed() < bound => {
                 std::thread::sleep(Duration::from_millis(50));
             }
             Err(source) => {
@@ -125,9 +137,14 @@ fn committed(
     }
 }
 
-fn partitions(reader: &BaseConsumer, topic: &str) -> Result<Vec<i32>, AdminError> {
+/// The partitions of a topic.
+pub(crate) fn partitions(
+    reader: &BaseConsumer,
+    topic: &str,
+    bound: Duration,
+) -> Result<Vec<i32>, AdminError> {
     let metadata = reader
-        .fetch_metadata(Some(topic), REQUEST)
+        .fetch_metadata(Some(topic), bound)
         .map_err(AdminError::request("describe a topic"))?;
     match metadata.topics().iter().find(|found| found.name() == topic) {
         Some(found) if found.error().is_none() => Ok(found
@@ -144,12 +161,13 @@ fn watermarks(
     reader: &BaseConsumer,
     topic: &str,
     partition: i32,
+    bound: Duration,
 ) -> Result<(i64, i64), AdminError> {
     let start = clock::monotonic();
     loop {
-        match reader.fetch_watermarks(topic, partition, REQUEST) {
+        match reader.fetch_watermarks(topic, partition, bound) {
             Ok(watermarks) => return Ok(watermarks),
-            Err(error) if is_settling(&error) && start.elapsed() < REQUEST => {
+            Err(error) if is_settling(&error) && start.elapsed() < bound => {
                 std::thread::sleep(Duration::from_millis(50));
             }
             Err(source) => {
@@ -191,8 +209,8 @@ pub fn dump(
         client::reader(brokers, "holdfast-dump").map_err(AdminError::Create)?;
     let mut open = HashMap::new();
     let mut list = TopicPartitionList::new();
-    for partition in partitions(&reader, topic)? {
-        let (low, high) = watermarks(&reader, topic, partition)?;
+    for partition in partitions(&reader, topic, REQUEST)? {
+        let (low, high) = watermarks(&reader, topic, partition, REQUEST)?;
         if low < high {
             open.insert(partition, high);
             list.add_partition_offset(topic, partition, Offset::Offset(low))

@@ -14,16 +14,18 @@ mod attempt;
 mod handler;
 mod offsets;
 mod poller;
+mod probe;
 mod redrive;
 mod runner;
 mod shared;
+mod statistics;
 mod stuck;
 mod unit;
 mod watch;
 
 use std::{sync::Arc, time::Duration};
 
-use contracts::TopicNames;
+use contracts::{ConsumerName, TopicNames};
 use platform::{Ops, Shutdown, periodic};
 use store::Store;
 use tokio::sync::Notify;
@@ -49,12 +51,14 @@ pub struct ConsumerConfig {
     pub stall: Stall,
 }
 
-/// How long there may be lag without any progress (P9).
+/// How long there may be lag without any progress (P9): records in hand, records that the client
+/// knows of, or records that another client can read and this one does not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stall {
     /// Then the process is not ready.
     pub unready_after: Duration,
-    /// Then the consumer ends, and the process with it, unless it waits for a server that is away.
+    /// Then the consumer ends, and the process with it. It is counted anew from the return of a server
+    /// that was away.
     pub ends_after: Duration,
 }
 
@@ -156,6 +160,7 @@ pub async fn run<H: Handler>(
             }
         }
     });
+    ask_beside(&config, consumer, &poller.shared, &progress, &shutdown);
     let runner = runner::Runner::new(handler, config, store, shutdown.clone(), poller, progress);
     // a task of its own: a caller that drops this future must not cut a transaction (P14)
     let mut task = shutdown.spawn(runner.run());
@@ -180,4 +185,30 @@ pub async fn run<H: Handler>(
             Ok(())
         }
     }
+}
+
+/// Asks the broker now and then, beside the client that reads, whether records wait.
+fn ask_beside(
+    config: &ConsumerConfig,
+    consumer: ConsumerName,
+    shared: &Arc<shared::Shared>,
+    progress: &Arc<watch::Progress>,
+    shutdown: &Shutdown,
+) {
+    let place = probe::Place {
+        brokers: config.brokers.clone(),
+        topic: config.names.topic(consumer.topic()),
+        group: config.names.group(consumer),
+    };
+    let every = probe::every(config.stall);
+    let own = (
+        place,
+        Arc::clone(shared),
+        Arc::clone(progress),
+        shutdown.clone(),
+    );
+    periodic::spawn(shutdown, every, move || {
+        let (place, shared, progress, shutdown) = own.clone();
+        async move { probe::look(place, every, &shared, &progress, &shutdown).await }
+    });
 }

@@ -15,13 +15,15 @@ use rdkafka::{
     consumer::{BaseConsumer, ConsumerContext, Rebalance},
     error::{KafkaError, KafkaResult, RDKafkaErrorCode},
 };
-use serde::Deserialize;
 
-use super::{offsets::Epoch, poller::Record};
+use super::{offsets::Epoch, poller::Record, statistics::Statistics};
 
 /// Records and bytes that are read and not done, at most.
 const RECORDS_MAX: usize = 5000;
 const BYTES_MAX: usize = 32 * 1024 * 1024;
+/// Statistics come every 2 s. After so long without any, and without a record, what the client said
+/// last says nothing of now.
+const HEARD_MAX: Duration = Duration::from_secs(10);
 
 /// What the thread and the runner know in common.
 #[derive(Debug)]
@@ -33,12 +35,24 @@ pub(super) struct Shared {
     member: AtomicBool,
     connected: AtomicBool,
     polled_at: Mutex<Instant>,
+    heard_at: Mutex<Instant>,
+}
+
+/// How far a partition that is ours was read here.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Reached {
+    /// The next offset; 0 before the first record.
+    pub(super) next: i64,
+    /// When the last record was read, or the partition was given to us.
+    pub(super) at: Instant,
 }
 
 #[derive(Debug, Default)]
 struct Assignment {
     epochs: HashMap<i32, Epoch>,
     last: Epoch,
+    /// Per partition, how far it was read.
+    reached: HashMap<i32, Reached>,
     /// Per partition, records on the broker that were not read yet.
     unread: HashMap<i32, i64>,
 }
@@ -53,13 +67,12 @@ impl Shared {
             member: AtomicBool::new(false),
             connected: AtomicBool::new(false),
             polled_at: Mutex::new(clock::monotonic()),
+            heard_at: Mutex::new(clock::monotonic()),
         }
     }
 
     fn assignment(&self) -> MutexGuard<'_, Assignment> {
-        self.assignment
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        lock(&self.assignment)
     }
 
     /// Whether a partition is still ours since that time.
@@ -80,6 +93,12 @@ impl Shared {
     /// A record was read.
     pub(super) fn took(&self, record: &Record) {
         self.member.store(true, Ordering::Relaxed);
+        let at = clock::monotonic();
+        *lock(&self.heard_at) = at;
+        let next = record.offset + 1;
+        if let Some(reached) = self.assignment().reached.get_mut(&record.partition) {
+            *reached = Reached { next, at };
+        }
         self.outstanding.fetch_add(1, Ordering::Relaxed);
         self.outstanding_bytes
             .fetch_add(record.bytes(), Ordering::Relaxed);
@@ -102,29 +121,32 @@ impl Shared {
         self.assignment().unread.values().sum()
     }
 
-    /// Whether a broker is connected and the group has settled, as of the last statistics.
-    pub(super) fn is_member(&self) -> bool {
-        self.member.load(Ordering::Relaxed)
+    /// How far each partition that is ours was read here.
+    pub(super) fn reached(&self) -> HashMap<i32, Reached> {
+        self.assignment().reached.clone()
     }
 
-    /// Whether a broker is connected, as of the last statistics.
+    /// Whether a broker is connected and the group has settled, as far as the client is heard.
+    pub(super) fn is_member(&self) -> bool {
+        self.member.load(Ordering::Relaxed) && self.is_heard()
+    }
+
+    /// Whether a broker is connected, as far as the client is heard.
     pub(super) fn is_connected(&self) -> bool {
-        self.connected.load(Ordering::Relaxed)
+        self.connected.load(Ordering::Relaxed) && self.is_heard()
+    }
+
+    fn is_heard(&self) -> bool {
+        lock(&self.heard_at).elapsed() < HEARD_MAX
     }
 
     /// How long ago the client was polled.
     pub(super) fn polled_ago(&self) -> Duration {
-        self.polled_at
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .elapsed()
+        lock(&self.polled_at).elapsed()
     }
 
     pub(super) fn polled(&self) {
-        *self
-            .polled_at
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = clock::monotonic();
+        *lock(&self.polled_at) = clock::monotonic();
     }
 
     pub(super) fn is_full(&self, share: usize) -> bool {
@@ -133,46 +155,14 @@ impl Shared {
     }
 }
 
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// The callbacks of the client; they run on the thread that polls.
 pub(super) struct Context {
     pub(super) shared: Arc<Shared>,
     pub(super) consumer: &'static str,
-}
-
-/// The part of librdkafka's statistics that is read.
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct Statistics {
-    brokers: HashMap<String, BrokerStatistics>,
-    topics: HashMap<String, TopicStatistics>,
-    cgrp: GroupStatistics,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct GroupStatistics {
-    join_state: String,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct BrokerStatistics {
-    state: String,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct TopicStatistics {
-    partitions: HashMap<String, PartitionStatistics>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct PartitionStatistics {
-    app_offset: i64,
-    stored_offset: i64,
-    committed_offset: i64,
-    hi_offset: i64,
 }
 
 impl ClientContext for Context {
@@ -197,13 +187,11 @@ impl ClientContext for Context {
 
 impl Context {
     fn take(&self, statistics: &Statistics) {
-        let up = statistics
-            .brokers
-            .values()
-            .any(|broker| broker.state == "UP");
-        let settled = statistics.cgrp.join_state == "steady";
-        self.shared.member.store(up && settled, Ordering::Relaxed);
+        let up = statistics.is_up();
+        let member = up && statistics.is_settled();
+        self.shared.member.store(member, Ordering::Relaxed);
         self.shared.connected.store(up, Ordering::Relaxed);
+        *lock(&self.shared.heard_at) = clock::monotonic();
         let Some(topic) = statistics.topics.get(&self.shared.topic) else {
             return;
         };
@@ -213,25 +201,14 @@ impl Context {
             let Ok(number) = name.parse::<i32>() else {
                 continue;
             };
-            if !assignment.epochs.contains_key(&number) || partition.hi_offset < 0 {
+            if !assignment.epochs.contains_key(&number) {
                 continue;
             }
-            let read = [
-                partition.app_offset,
-                partition.stored_offset,
-                partition.committed_offset,
-            ];
-            let read = read.into_iter().max().unwrap_or_default().max(0);
-            assignment
-                .unread
-                .insert(number, (partition.hi_offset - read).max(0));
-            let handled = partition
-                .stored_offset
-                .max(partition.committed_offset)
-                .max(0);
-            let lag = i32::try_from(partition.hi_offset - handled)
-                .unwrap_or(i32::MAX)
-                .max(0);
+            let Some(unread) = partition.unread() else {
+                continue;
+            };
+            assignment.unread.insert(number, unread);
+            let lag = i32::try_from(partition.unhandled()).unwrap_or(i32::MAX);
             metrics::gauge!("consumer_lag_events", "consumer" => self.consumer, "partition" => name.clone())
                 .set(f64::from(lag));
         }
@@ -247,6 +224,10 @@ impl ConsumerContext for Context {
                     assignment.last += 1;
                     let epoch = assignment.last;
                     assignment.epochs.insert(element.partition(), epoch);
+                    let (next, at) = (0, clock::monotonic());
+                    assignment
+                        .reached
+                        .insert(element.partition(), Reached { next, at });
                 }
                 tracing::info!(
                     consumer = self.consumer,
@@ -258,6 +239,7 @@ impl ConsumerContext for Context {
             Rebalance::Revoke(list) => {
                 for element in list.elements() {
                     assignment.epochs.remove(&element.partition());
+                    assignment.reached.remove(&element.partition());
                     assignment.unread.remove(&element.partition());
                 }
                 tracing::info!(
@@ -269,6 +251,7 @@ impl ConsumerContext for Context {
             }
             Rebalance::Error(error) => {
                 assignment.epochs.clear();
+                assignment.reached.clear();
                 assignment.unread.clear();
                 tracing::warn!(%error, consumer = self.consumer, "rebalance failed");
             }

@@ -14,7 +14,11 @@ use contracts::ConsumerName;
 use platform::{Ops, clock};
 use store::{Store, heartbeats};
 
-use super::{Stall, shared::Shared};
+use super::{
+    Stall,
+    probe::{Broker, Findings, Found},
+    shared::Shared,
+};
 
 /// How often both are looked at.
 pub(super) const EVERY: Duration = Duration::from_secs(1);
@@ -39,46 +43,53 @@ pub(super) enum Judgement {
 /// What a look sees.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Seen {
-    /// Whether records wait, here or at the broker; those that fail alone have an end of their own.
-    pub(super) lag: bool,
-    /// Since the last record was done, or nothing waited.
-    pub(super) idle: Duration,
+    /// For how long records wait, here or at the broker, and none is read or done; `None` when nothing
+    /// waits. Those that fail alone have an end of their own.
+    pub(super) idle: Option<Duration>,
     /// Since the client was polled.
     pub(super) unpolled: Duration,
-    /// Whether a dependency is waited for.
-    pub(super) waits: bool,
-    /// Whether a broker is connected.
-    pub(super) connected: bool,
+    /// For how much of that the servers were there, to the last that is known of them: the broker, and
+    /// whatever handlers wait for.
+    pub(super) served: Duration,
 }
 
-/// Judges. Servers that are away are waited out: a new process would not bring them back.
+/// Judges. Servers that are away are waited out, since a new process would not bring them back; and
+/// once they are back there is the whole time again.
 pub(super) fn judge(seen: Seen, rule: Stall) -> Judgement {
     if seen.unpolled >= rule.ends_after {
         return Judgement::Hopeless;
     }
-    if !seen.lag || seen.idle < rule.unready_after {
-        return Judgement::Fine;
+    match seen.idle {
+        Some(_) if seen.served >= rule.ends_after => Judgement::Hopeless,
+        Some(idle) if idle >= rule.unready_after => Judgement::Stalled,
+        Some(_) | None => Judgement::Fine,
     }
-    if seen.waits || !seen.connected || seen.idle < rule.ends_after {
-        return Judgement::Stalled;
-    }
-    Judgement::Hopeless
 }
 
-/// What the runner tells.
+/// What the runner tells, and what was seen so far.
 #[derive(Debug)]
 pub(super) struct Progress {
     begun_at: Instant,
+    /// Records were done.
     moved_at: Mutex<Instant>,
+    /// Nothing that is known here waited.
+    quiet_at: Mutex<Instant>,
+    /// A server was away.
+    away_at: Mutex<Instant>,
+    findings: Mutex<Findings>,
     waits_since: Mutex<Option<Instant>>,
     stuck: AtomicUsize,
 }
 
 impl Progress {
     pub(super) fn new() -> Self {
+        let now = clock::monotonic();
         Self {
-            begun_at: clock::monotonic(),
-            moved_at: Mutex::new(clock::monotonic()),
+            begun_at: now,
+            moved_at: Mutex::new(now),
+            quiet_at: Mutex::new(now),
+            away_at: Mutex::new(now),
+            findings: Mutex::default(),
             waits_since: Mutex::new(None),
             stuck: AtomicUsize::new(0),
         }
@@ -100,6 +111,30 @@ impl Progress {
         self.stuck.store(events, Ordering::Relaxed);
     }
 
+    /// The broker was asked at `at`, and this was found.
+    pub(super) fn add_finding(&self, at: Instant, found: Found) {
+        lock(&self.findings).add(at, found);
+    }
+
+    /// There is nothing to ask about.
+    pub(super) fn forget_findings(&self) {
+        *lock(&self.findings) = Findings::default();
+    }
+
+    /// How long ago the consumer began.
+    pub(super) fn age(&self) -> Duration {
+        self.begun_at.elapsed()
+    }
+
+    /// Since when records wait that only another client reads.
+    fn unread_since(&self, shared: &Shared) -> Option<Instant> {
+        let (reached, member) = (shared.reached(), shared.is_member());
+        lock(&self.findings).waiting(|partition, from| match reached.get(&partition) {
+            Some(reached) => reached.next <= from,
+            None => !member,
+        })
+    }
+
     fn waits_for(&self) -> Duration {
         lock(&self.waits_since)
             .map(|since| since.elapsed())
@@ -113,21 +148,39 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Whether this consumer could handle an event now: expiry waits while no consumer can (P5).
 fn is_alive(shared: &Shared, progress: &Progress) -> bool {
-    shared.is_member() && shared.polled_ago() < POLL_MAX && progress.waits_for() < WAIT_MAX
+    let unread = progress.unread_since(shared);
+    shared.is_member()
+        && shared.polled_ago() < POLL_MAX
+        && progress.waits_for() < WAIT_MAX
+        && unread.is_none_or(|since| since.elapsed() < WAIT_MAX)
 }
 
 fn see(shared: &Shared, progress: &Progress) -> Seen {
+    let now = clock::monotonic();
     let waiting = shared.outstanding() > progress.stuck.load(Ordering::Relaxed);
-    let lag = waiting || shared.unread() > 0;
-    if !lag {
-        progress.moved();
+    let known = waiting || shared.unread() > 0;
+    if !known {
+        *lock(&progress.quiet_at) = now;
     }
+    let known = known.then(|| (*lock(&progress.moved_at)).max(*lock(&progress.quiet_at)));
+    let unread = progress.unread_since(shared);
+    let since = known.into_iter().chain(unread).min();
+    let broker = lock(&progress.findings).broker(now);
+    let (here, until) = match broker {
+        Broker::Answered(at) => (true, at),
+        Broker::Away => (false, now),
+        Broker::Unasked => (shared.is_connected(), now),
+    };
+    if !here || !progress.waits_for().is_zero() {
+        *lock(&progress.away_at) = now;
+    }
+    let served = since.map(|since| since.max(*lock(&progress.away_at)));
     Seen {
-        lag,
-        idle: lock(&progress.moved_at).elapsed(),
+        idle: since.map(|since| now.saturating_duration_since(since)),
         unpolled: shared.polled_ago(),
-        waits: !progress.waits_for().is_zero(),
-        connected: shared.is_connected(),
+        served: served
+            .map(|since| until.saturating_duration_since(since))
+            .unwrap_or_default(),
     }
 }
 
@@ -137,7 +190,7 @@ fn has_joined(consumer: ConsumerName, shared: &Shared, progress: &Progress) -> b
     consumer == ConsumerName::Order
         || shared.is_member()
         || shared.last_change() > 0
-        || progress.begun_at.elapsed() > JOIN_MAX
+        || progress.age() > JOIN_MAX
 }
 
 /// Not ready until it has joined.
@@ -203,53 +256,59 @@ mod tests {
         ends_after: Duration::from_secs(120),
     };
 
-    fn idle(seconds: u64) -> Seen {
-        Seen {
-            lag: true,
-            idle: Duration::from_secs(seconds),
-            unpolled: Duration::ZERO,
-            waits: false,
-            connected: true,
+    /// Seconds.
+    const LONG: u64 = 9_999;
+
+    /// Seconds: idle, unpolled, served.
+    #[test]
+    fn lag_without_progress_takes_readiness_and_then_the_process_but_not_while_a_server_is_away() {
+        use Judgement::{Fine, Hopeless, Stalled};
+        let cases = [
+            // nothing waits
+            (None, 0, 0, Fine),
+            (Some(59), 0, 59, Fine),
+            (Some(60), 0, 60, Stalled),
+            (Some(119), 0, 119, Stalled),
+            (Some(120), 0, 120, Hopeless),
+            // a server is away, or was until a moment ago, or has not answered since
+            (Some(59), 0, 0, Fine),
+            (Some(LONG), 0, 0, Stalled),
+            (Some(LONG), 0, 119, Stalled),
+            (Some(LONG), 0, 120, Hopeless),
+            // the thread that polls hangs, whatever else is seen
+            (None, 119, 0, Fine),
+            (None, 120, 0, Hopeless),
+            (Some(LONG), 120, 0, Hopeless),
+        ];
+        for (idle, unpolled, served, expected) in cases {
+            let seen = Seen {
+                idle: idle.map(Duration::from_secs),
+                unpolled: Duration::from_secs(unpolled),
+                served: Duration::from_secs(served),
+            };
+            assert_eq!(judge(seen, RULE), expected, "{seen:?}");
         }
     }
 
     #[test]
-    fn lag_without_progress_takes_readiness_and_then_the_process() {
-        assert_eq!(judge(idle(59), RULE), Judgement::Fine);
-        assert_eq!(judge(idle(60), RULE), Judgement::Stalled);
-        assert_eq!(judge(idle(119), RULE), Judgement::Stalled);
-        assert_eq!(judge(idle(120), RULE), Judgement::Hopeless);
-        let nothing_to_do = Seen {
-            lag: false,
-            ..idle(9_999)
-        };
-        assert_eq!(judge(nothing_to_do, RULE), Judgement::Fine);
-    }
-
-    #[test]
-    fn servers_that_are_away_end_no_process() {
-        for away in [
-            Seen {
-                waits: true,
-                ..idle(9_999)
-            },
-            Seen {
-                connected: false,
-                ..idle(9_999)
-            },
-        ] {
-            assert_eq!(judge(away, RULE), Judgement::Stalled);
-        }
-    }
-
-    #[test]
-    fn a_client_that_is_not_polled_is_hopeless_whatever_else_is_seen() {
-        let hung = Seen {
-            lag: false,
-            connected: false,
-            unpolled: RULE.ends_after,
-            ..idle(0)
-        };
-        assert_eq!(judge(hung, RULE), Judgement::Hopeless);
+    fn what_only_another_client_reads_is_lag_as_long_as_a_broker_answers() {
+        let shared = Shared::new("a topic".to_owned());
+        let progress = Progress::new();
+        let found = || Found::Records([(0, 7)].into());
+        assert_eq!(see(&shared, &progress).idle, None);
+        progress.add_finding(clock::monotonic(), found());
+        let first = see(&shared, &progress);
+        assert!(first.idle.is_some() && first.served.is_zero(), "{first:?}");
+        let later = clock::monotonic() + Duration::from_secs(30);
+        progress.add_finding(later, found());
+        let served = see(&shared, &progress).served;
+        assert!(served >= Duration::from_secs(29), "{served:?}");
+        // a dependency is away, and back: the time begins anew
+        progress.waits(true);
+        see(&shared, &progress);
+        progress.waits(false);
+        assert!(see(&shared, &progress).served < served);
+        progress.add_finding(later, Found::Nobody);
+        assert_eq!(see(&shared, &progress).idle, None);
     }
 }

@@ -10,6 +10,8 @@ mod broken;
 mod consume;
 mod dead;
 mod group;
+mod ill;
+mod link;
 mod proxy;
 mod publish;
 mod redrive;

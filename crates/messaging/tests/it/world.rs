@@ -338,6 +338,11 @@ impl Running {
         self.task.await.unwrap().unwrap();
     }
 
+    /// Whether it has ended.
+    pub(crate) fn is_ended(&self) -> bool {
+        self.task.is_finished()
+    }
+
     /// Waits for its end, which nobody asked for.
     pub(crate) async fn ended(self) -> Result<(), messaging::ConsumerError> {
         let within = Duration::from_secs(30);
