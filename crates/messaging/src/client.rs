@@ -103,7 +103,9 @@ where
         // dynamic membership: a member that ends leaves, so that its partitions move at once
         .set("session.timeout.ms", "10000")
         .set("heartbeat.interval.ms", "2000")
-        .set("max.poll.interval.ms", "120000")
+        // a thread of its own polls; and so long, and 3 s, a member that joins may wait for the answer:
+        // the one request that the bound of a silent broker does not hold for
+        .set("max.poll.interval.ms", "30000")
         .set("fetch.wait.max.ms", "50")
         .set("fetch.min.bytes", "1")
         .set("fetch.error.backoff.ms", "200")
