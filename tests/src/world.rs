@@ -53,6 +53,8 @@ pub struct Options {
     pub kafka_brokers: Option<String>,
     /// Put a proxy between the order services and PostgreSQL.
     pub proxy_order_database: bool,
+    /// Put a proxy between all services and Kafka.
+    pub proxy_kafka: bool,
     /// Further flags of every gateway-sim, payment, stock or order service.
     pub order_flags: Vec<String>,
     /// Further flags of the simulated gateway.
@@ -143,6 +145,8 @@ pub struct World {
     pub kafka: Kafka,
     /// Between the order services and PostgreSQL, when asked for.
     pub proxy: Option<Proxy>,
+    /// Between the services and Kafka, when asked for.
+    pub kafka_proxy: Option<Proxy>,
     /// Order services.
     pub order: Vec<Running>,
     /// The payment service.
@@ -289,6 +293,11 @@ impl World {
         } else {
             None
         };
+        let kafka_proxy = if options.proxy_kafka {
+            Some(proxy_to(Protocol::Kafka, &brokers).await)
+        } else {
+            None
+        };
         let store = match Store::connect(&StoreOptions::background(&database_url, "test")) {
             Ok(store) => store,
             Err(error) => panic!("{error}"),
@@ -304,6 +313,7 @@ impl World {
             suffix,
             store,
             proxy,
+            kafka_proxy,
             order: Vec::new(),
             payment: None,
             stock: None,
@@ -383,6 +393,10 @@ impl World {
         } else {
             "internal"
         };
+        let brokers = match &self.kafka_proxy {
+            Some(proxy) => proxy.address().to_string(),
+            None => self.brokers.clone(),
+        };
         [
             name,
             "--database-url",
@@ -390,7 +404,7 @@ impl World {
             "--redis-url",
             &self.redis_url,
             "--kafka-brokers",
-            &self.brokers,
+            &brokers,
             "--key-prefix",
             &self.key_prefix,
             "--topic-suffix",
@@ -760,8 +774,11 @@ fn disconnected(database: &str) -> String {
 }
 
 async fn proxy_of(database_url: &str) -> Proxy {
-    let target = authority(database_url);
-    match Proxy::start(Protocol::Postgres, &target).await {
+    proxy_to(Protocol::Postgres, &authority(database_url)).await
+}
+
+async fn proxy_to(protocol: Protocol, target: &str) -> Proxy {
+    match Proxy::start(protocol, target).await {
         Ok(proxy) => proxy,
         Err(error) => panic!("no proxy: {error}"),
     }

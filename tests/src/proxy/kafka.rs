@@ -1,5 +1,6 @@
 //! Where Kafka's requests and answers end, and which request it is. A broker answers the requests of
-//! a connection in their order.
+//! a connection in their order. In answers it says where it is to be found: clients are to come back
+//! to the proxy.
 
 use super::frame::{Cut, Kind};
 
@@ -40,9 +41,43 @@ pub(super) fn reply(buffer: &[u8]) -> Cut {
     }
 }
 
+/// Whether the answer to such a request tells where brokers are: Metadata and `FindCoordinator`.
+pub(super) fn tells_address(asked: &Kind) -> bool {
+    matches!(asked, Kind::Api(3 | 10))
+}
+
+/// Puts another port behind the broker's host wherever `address` (`host:port`) is told: as text and
+/// four bytes, in all versions of the protocol.
+pub(super) fn redirect(answer: &mut [u8], address: &str, port: u16) {
+    let Some((host, own)) = address.rsplit_once(':') else {
+        return;
+    };
+    let Ok(own) = own.parse::<u16>() else {
+        return;
+    };
+    let told = [host.as_bytes(), &i32::from(own).to_be_bytes()].concat();
+    let starts = 0..(answer.len() + 1).saturating_sub(told.len());
+    for at in starts {
+        if answer[at..].starts_with(&told) {
+            answer[at + host.len()..at + told.len()]
+                .copy_from_slice(&i32::from(port).to_be_bytes());
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::{super::frame::all, *};
+
+    #[test]
+    fn the_address_of_the_broker_is_replaced_and_nothing_else() {
+        let before = b"\x00\x09127.0.0.1\x00\x00\x23\x84..127.0.0.1\x00\x00\x23\x85";
+        let mut answer = before.to_vec();
+        redirect(&mut answer, "127.0.0.1:9092", 0x1234);
+        let after = b"\x00\x09127.0.0.1\x00\x00\x12\x34..127.0.0.1\x00\x00\x23\x85";
+        assert_eq!(answer, after);
+        redirect(&mut [], "127.0.0.1:9092", 1);
+    }
 
     #[test]
     fn requests_are_found_however_they_are_cut() {

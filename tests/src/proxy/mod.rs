@@ -1,5 +1,6 @@
 //! A TCP proxy between a service and a server that knows where messages end, so that it can lose
-//! exactly the answer to a COMMIT, to a script, to a Produce. Each fault counts how often it bit.
+//! exactly the answer to a COMMIT, to a script, to a Produce. Each fault counts how often it bit. Kafka's
+//! clients are sent back to the proxy (its broker has to name itself as the target is named).
 
 mod frame;
 mod kafka;
@@ -10,7 +11,10 @@ mod rules;
 use std::{
     collections::VecDeque,
     net::SocketAddr,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -39,6 +43,11 @@ enum End {
 struct Shared {
     protocol: Protocol,
     target: String,
+    port: u16,
+    /// Connections so far; each has a number.
+    accepted: AtomicU64,
+    /// Those with smaller numbers are half-open.
+    half_open: AtomicU64,
     rules: Mutex<Vec<Arc<Rule>>>,
     link: watch::Sender<Link>,
     bites: LinkBites,
@@ -78,6 +87,9 @@ impl Proxy {
         let shared = Arc::new(Shared {
             protocol,
             target: target.to_owned(),
+            port: address.port(),
+            accepted: AtomicU64::new(0),
+            half_open: AtomicU64::new(0),
             rules: Mutex::default(),
             link: watch::Sender::new(Link::default()),
             bites: LinkBites::default(),
@@ -131,6 +143,13 @@ impl Proxy {
         &self.shared.bites
     }
 
+    /// Makes the connections that there are silent for ever, as a router does that has lost its memory.
+    /// New ones are not.
+    pub fn half_open(&self) {
+        let accepted = self.shared.accepted.load(Ordering::SeqCst);
+        self.shared.half_open.store(accepted, Ordering::SeqCst);
+    }
+
     /// Cuts all connections.
     pub fn cut(&self) {
         // No receiver means that there is no connection to cut.
@@ -158,6 +177,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
             continue;
         }
         let (shared, mut end) = (Arc::clone(&shared), shared.end.subscribe());
+        let number = shared.accepted.fetch_add(1, Ordering::SeqCst);
         tokio::spawn(async move {
             let Ok(server) = TcpStream::connect(&shared.target).await else {
                 return;
@@ -167,11 +187,15 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
             }
             let (from_client, mut to_client) = client.into_split();
             let (from_server, to_server) = server.into_split();
-            let asked = Mutex::new(VecDeque::new());
+            let wire = Wire {
+                shared: &shared,
+                number,
+                asked: Mutex::default(),
+            };
             let ended = tokio::select! {
                 how = end.recv() => how.unwrap_or(End::Close),
-                () = requests(from_client, to_server, &shared, &asked) => return,
-                () = replies(from_server, &mut to_client, &shared, &asked) => return,
+                () = requests(from_client, to_server, &wire) => return,
+                () = replies(from_server, &mut to_client, &wire) => return,
             };
             count(&shared.bites.cut);
             if ended == End::Reset {
@@ -183,8 +207,25 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     }
 }
 
-/// A request that is not answered yet, and the rule that takes its answer away.
-type Asked = Mutex<VecDeque<(Kind, Option<Lost>)>>;
+/// What both directions of a connection know.
+struct Wire<'a> {
+    shared: &'a Shared,
+    number: u64,
+    /// The requests that are not answered yet, and the rules that take answers away.
+    asked: Mutex<VecDeque<(Kind, Option<Lost>)>>,
+}
+
+impl Wire<'_> {
+    fn asked(&self) -> std::sync::MutexGuard<'_, VecDeque<(Kind, Option<Lost>)>> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_silent(&self, towards: Towards) -> bool {
+        let silent = self.shared.link.borrow().silent;
+        self.number < self.shared.half_open.load(Ordering::SeqCst)
+            || silent.is_some_and(|silent| silent.includes(towards))
+    }
+}
 
 struct Lost {
     rule: Arc<Rule>,
@@ -192,11 +233,17 @@ struct Lost {
 }
 
 /// Forwards requests until an end, or a request that is to be dropped.
-async fn requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, shared: &Shared, asked: &Asked) {
+async fn requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, wire: &Wire<'_>) {
+    let shared = wire.shared;
     let (mut stream, mut buffer) = (Stream::default(), vec![0; 64 * 1024]);
     loop {
         match from.read(&mut buffer).await {
-            Ok(0) | Err(_) => return,
+            Ok(0) | Err(_) => {
+                if wire.is_silent(Towards::Server) || wire.is_silent(Towards::Client) {
+                    count(&shared.bites.given_up);
+                }
+                return;
+            }
             Ok(read) => stream.push(&buffer[..read]),
         }
         pause(shared).await;
@@ -214,9 +261,9 @@ async fn requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, shared: &Shar
                     Some((Fault::HangReply, rule)) => lost = Some(Lost { rule, hang: true }),
                     None => {}
                 }
-                lock(asked).push_back((kind, lost));
+                wire.asked().push_back((kind, lost));
             }
-            if !forward(&mut to, &bytes, shared, Towards::Server).await {
+            if !forward(&mut to, &bytes, wire, Towards::Server).await {
                 return;
             }
         }
@@ -224,7 +271,8 @@ async fn requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, shared: &Shar
 }
 
 /// Forwards answers until an end, or an answer that is to be lost.
-async fn replies(mut from: OwnedReadHalf, to: &mut OwnedWriteHalf, shared: &Shared, asked: &Asked) {
+async fn replies(mut from: OwnedReadHalf, to: &mut OwnedWriteHalf, wire: &Wire<'_>) {
+    let shared = wire.shared;
     let (mut stream, mut buffer) = (Stream::default(), vec![0; 64 * 1024]);
     loop {
         match from.read(&mut buffer).await {
@@ -233,15 +281,20 @@ async fn replies(mut from: OwnedReadHalf, to: &mut OwnedWriteHalf, shared: &Shar
         }
         pause(shared).await;
         loop {
-            let front = lock(asked).front().map(|(kind, _)| kind.clone());
-            let Some((bytes, ends)) = stream.reply(shared.protocol, front.as_ref()) else {
+            let front = wire.asked().front().map(|(kind, _)| kind.clone());
+            let Some((mut bytes, ends)) = stream.reply(shared.protocol, front.as_ref()) else {
                 break;
             };
-            let is_lost = lock(asked).front().is_some_and(|(_, lost)| lost.is_some());
+            let is_lost = wire.asked().front().is_some_and(|(_, lost)| lost.is_some());
             let answered = match ends {
-                Some(_) => lock(asked).pop_front(),
+                Some(_) => wire.asked().pop_front(),
                 None => None,
             };
+            if shared.protocol == Protocol::Kafka
+                && front.as_ref().is_some_and(kafka::tells_address)
+            {
+                kafka::redirect(&mut bytes, &shared.target, shared.port);
+            }
             if let Some((_, Some(lost))) = answered {
                 lost.rule.bite();
                 if lost.hang {
@@ -249,15 +302,11 @@ async fn replies(mut from: OwnedReadHalf, to: &mut OwnedWriteHalf, shared: &Shar
                 }
                 return;
             }
-            if !is_lost && !forward(to, &bytes, shared, Towards::Client).await {
+            if !is_lost && !forward(to, &bytes, wire, Towards::Client).await {
                 return;
             }
         }
     }
-}
-
-fn lock(asked: &Asked) -> std::sync::MutexGuard<'_, VecDeque<(Kind, Option<Lost>)>> {
-    asked.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn strike(shared: &Shared, kind: &Kind) -> Option<(Fault, Arc<Rule>)> {
@@ -277,9 +326,10 @@ async fn pause(shared: &Shared) {
 }
 
 /// Writes a frame as the link is; `false` when nobody takes it.
-async fn forward(to: &mut OwnedWriteHalf, bytes: &[u8], shared: &Shared, towards: Towards) -> bool {
+async fn forward(to: &mut OwnedWriteHalf, bytes: &[u8], wire: &Wire<'_>, towards: Towards) -> bool {
+    let shared = wire.shared;
     let link = *shared.link.borrow();
-    if link.silent.is_some_and(|silent| silent.includes(towards)) {
+    if wire.is_silent(towards) {
         count(&shared.bites.silenced);
         return true;
     }

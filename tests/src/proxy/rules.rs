@@ -156,6 +156,8 @@ pub struct LinkBites {
     pub refused: AtomicU64,
     /// Connections that were cut or reset.
     pub cut: AtomicU64,
+    /// Connections that clients gave up while they were silent.
+    pub given_up: AtomicU64,
 }
 
 pub(super) fn count(counter: &AtomicU64) {
