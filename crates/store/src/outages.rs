@@ -143,7 +143,8 @@ pub async fn close(tx: &mut Tx, id: Uuid, closed_at: Timestamp) -> Result<i64> {
            moved as (
                update orders o
                set reserved_until = o.reserved_until
-                       + lost_to_outage(c.opened_at, o.created_at, $2)
+                       + lost_to_outage(c.opened_at, o.created_at, $2),
+                   first_until = coalesce(o.first_until, o.reserved_until)
                from closed c, waiting w
                where o.id = w.id
                  and o.status = 'RESERVED'

@@ -71,6 +71,7 @@ fn reserved(new: &NewOrder<'_>, now: Timestamp) -> Order {
         total: accepted.total,
         payment_method: request.payment_method.clone(),
         reserved_until: now + Duration::from_secs(u64::from(accepted.ttl_seconds.unsigned_abs())),
+        first_until: None,
         created_at: now,
         ended_at: None,
         end_reason: None,

@@ -36,6 +36,8 @@ pub struct Order {
     pub payment_method: PaymentMethod,
     /// Its deadline.
     pub reserved_until: Timestamp,
+    /// The deadline that the first answer named, when it has moved since.
+    pub first_until: Option<Timestamp>,
     /// When it was accepted.
     pub created_at: Timestamp,
     /// When it ended.
@@ -47,13 +49,14 @@ pub struct Order {
 }
 
 impl Order {
-    /// The order as the first answer to its request showed it, for replays (P11). The deadline is
-    /// the present one: it moves only to a later one, by an outage of ours or a rule of holds.
+    /// The order as the first answer to its request showed it, for replays (P11): with the deadline
+    /// of then, also when an outage of ours or a rule of holds has moved it since.
     #[must_use]
     pub fn as_of_version_1(&self) -> Self {
         Self {
             status: OrderStatus::Reserved,
             version: 1,
+            reserved_until: self.first_until.unwrap_or(self.reserved_until),
             ended_at: None,
             end_reason: None,
             ..self.clone()

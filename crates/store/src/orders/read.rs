@@ -22,6 +22,7 @@ struct Row {
     currency: String,
     payment_method: String,
     reserved_until: Timestamp,
+    first_until: Option<Timestamp>,
     created_at: Timestamp,
     ended_at: Option<Timestamp>,
     end_reason: Option<String>,
@@ -55,6 +56,7 @@ impl TryFrom<Row> for Order {
             total: text::money(row.total_minor, &row.currency)?,
             payment_method: text::payment_method(&row.payment_method)?,
             reserved_until: row.reserved_until,
+            first_until: row.first_until,
             created_at: row.created_at,
             ended_at: row.ended_at,
             end_reason: row.end_reason,
@@ -69,8 +71,8 @@ macro_rules! orders {
         sqlx::query_as!(
             Row,
             "select o.id, o.hold_id, o.shop, o.customer_id, o.status, o.version, o.total_minor,
-                    o.currency, o.payment_method, o.reserved_until, o.created_at, o.ended_at,
-                    o.end_reason, l.skus as \"skus!\", l.quantities as \"quantities!\",
+                    o.currency, o.payment_method, o.reserved_until, o.first_until, o.created_at,
+                    o.ended_at, o.end_reason, l.skus as \"skus!\", l.quantities as \"quantities!\",
                     l.prices as \"prices!\"
              from orders o
                       cross join lateral (

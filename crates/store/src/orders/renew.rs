@@ -22,7 +22,8 @@ pub async fn renew(tx: &mut Tx, deadlines: &[(OrderId, Timestamp)]) -> Result<u6
     let until: Vec<Timestamp> = deadlines.iter().map(|(_, until)| *until).collect();
     let done = sqlx::query!(
         "update orders
-         set reserved_until = ($2::timestamptz[])[array_position($1::uuid[], id)]
+         set reserved_until = ($2::timestamptz[])[array_position($1::uuid[], id)],
+             first_until = coalesce(first_until, reserved_until)
          where id = any($1)
            and status = 'RESERVED'
            and reserved_until < ($2::timestamptz[])[array_position($1::uuid[], id)]",

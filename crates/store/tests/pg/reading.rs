@@ -1,6 +1,6 @@
 use contracts::{OrderId, Shop};
 use domain::{HoldState, OrderStatus, Shard};
-use store::{PgClock, buyer_units, holds, orders, skus, timeline};
+use store::{PgClock, buyer_units, holds, orders, outages, skus, timeline};
 
 use crate::support::{buyer, hold, order, sku, sku_put, with_db};
 
@@ -191,6 +191,36 @@ async fn the_kept_clock_is_never_ahead_of_the_server() {
             let kept = clock.now().expect("a reading");
             assert!(kept >= reading && kept <= db.store.clock().await?);
         }
+        Ok(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repeat_shows_the_deadline_of_the_first_answer_however_often_it_has_moved() {
+    with_db(|db| async move {
+        db.put(&sku_put("A", 10)).await?;
+        let first = order(&db.store, "1", "c-1", &[("A", 1)]).await?;
+        let later = first.reserved_until + std::time::Duration::from_secs(60);
+        let mut tx = db.store.begin().await?;
+        assert_eq!(orders::renew(&mut tx, &[(first.id, later)]).await?, 1);
+        tx.commit().await?;
+        let outage = contracts::ids::generate();
+        let ended = db.store.clock().await?;
+        db.run(&format!(
+            "insert into outages (id, reason, opened_at)
+             values ('{outage}', 'a test', clock_timestamp() - interval '1 minute')"
+        ))
+        .await?;
+        let mut tx = db.store.begin().await?;
+        assert_eq!(outages::close(&mut tx, outage, ended).await?, 1);
+        tx.commit().await?;
+        let moved = orders::get(&db.store, first.id, None).await?;
+        let moved = moved.ok_or_else(|| anyhow::anyhow!("the order is gone"))?;
+        assert!(moved.reserved_until > later, "the outage moved nothing");
+        let repeat = moved.as_of_version_1();
+        assert_eq!(repeat.reserved_until, first.reserved_until);
+        assert_eq!((repeat.status, repeat.lines), (first.status, first.lines));
         Ok(())
     })
     .await;
