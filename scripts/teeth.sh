@@ -21,7 +21,7 @@ built=target/teeth-target
 state=target/teeth-state
 logs=target/teeth-logs
 at_least=25     # bugs
-test_within=300 # seconds
+test_within=600 # seconds; what waits for a condition does so for 180
 at_once=${TEETH_JOBS:-$(nproc)}
 
 # The guarantees that a test from end to end holds: each line is caught by one of its tests.
