@@ -1,7 +1,7 @@
 //! Settings that every service shares. Each is a flag and an environment variable; `--help` is the
 //! reference.
 
-use std::net::SocketAddr;
+use std::{fmt::Display, net::SocketAddr};
 
 use clap::{Args, ValueEnum};
 use secrecy::SecretString;
@@ -59,6 +59,24 @@ pub struct CommonConfig {
     /// Milliseconds within which the gate must answer a reserve; beyond it the accept goes on without
     #[arg(long, env = "HOLDFAST_GATE_TIMEOUT_MS", default_value_t = 50)]
     pub gate_timeout_ms: u64,
+    /// How long holds last
+    #[command(flatten)]
+    pub holds: HoldConfig,
+    /// Seconds of lag without progress after which a consumer is not ready; after twice as many its
+    /// process ends
+    #[arg(long, env = "HOLDFAST_STALL_SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub stall_seconds: u64,
+    /// Seconds for which the runtime may be blocked before the process aborts itself
+    #[arg(long, env = "HOLDFAST_BLOCKED_SECONDS", default_value_t = 20, value_parser = clap::value_parser!(u64).range(2..=86_400))]
+    pub blocked_seconds: u64,
+    /// Whether this process stands by to lead the relay
+    #[arg(long, env = "HOLDFAST_RELAY", default_value_t = true, action = clap::ArgAction::Set)]
+    pub relay: bool,
+}
+
+/// How long holds last and how they are renewed, as it is written (P5).
+#[derive(Debug, Clone, Args)]
+pub struct HoldConfig {
     /// Seconds for which units are held by payment method, in place of the SKU's time:
     /// `transfer=86400,cash=3600`
     #[arg(long, env = "HOLDFAST_HOLD_SECONDS_BY_METHOD", default_value = "")]
@@ -73,16 +91,26 @@ pub struct CommonConfig {
     /// Seconds after which a hold ends whatever renews it, but for outages of ours; at most 604800
     #[arg(long, env = "HOLDFAST_HOLD_CAP_SECONDS", default_value_t = 86_400)]
     pub hold_cap_seconds: u32,
-    /// Seconds of lag without progress after which a consumer is not ready; after twice as many its
-    /// process ends
-    #[arg(long, env = "HOLDFAST_STALL_SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    pub stall_seconds: u64,
-    /// Seconds for which the runtime may be blocked before the process aborts itself
-    #[arg(long, env = "HOLDFAST_BLOCKED_SECONDS", default_value_t = 20, value_parser = clap::value_parser!(u64).range(2..=86_400))]
-    pub blocked_seconds: u64,
-    /// Whether this process stands by to lead the relay
-    #[arg(long, env = "HOLDFAST_RELAY", default_value_t = true, action = clap::ArgAction::Set)]
-    pub relay: bool,
+}
+
+impl HoldConfig {
+    /// The rules that these settings are, read by `parse`: `HoldRules::parse` of `domain`, which this
+    /// package does not know.
+    ///
+    /// # Errors
+    /// A sentence that names the settings and says what is wrong with them.
+    pub fn rules<Rules, Wrong: Display>(
+        &self,
+        parse: impl FnOnce(&str, u32, u32, u32) -> Result<Rules, Wrong>,
+    ) -> Result<Rules, String> {
+        parse(
+            &self.hold_seconds_by_method,
+            self.hold_payment_seconds,
+            self.hold_retry_seconds,
+            self.hold_cap_seconds,
+        )
+        .map_err(|wrong| format!("HOLDFAST_HOLD_*: {wrong}"))
+    }
 }
 
 /// The secrets that `holdfast up` never uses and that production refuses.

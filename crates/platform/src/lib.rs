@@ -11,7 +11,7 @@ pub mod shutdown;
 pub mod telemetry;
 pub mod watchdog;
 
-pub use config::{CommonConfig, Environment, PaymentsMode};
+pub use config::{CommonConfig, Environment, HoldConfig, PaymentsMode};
 pub use ops::{Ops, serve};
 pub use shutdown::Shutdown;
 

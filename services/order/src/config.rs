@@ -4,7 +4,7 @@ use std::net::{SocketAddr, TcpListener};
 
 use clap::Args;
 use contracts::Shop;
-use domain::deadline::{HoldRules, HoldRulesError, TTL_SECONDS};
+use domain::deadline::{HoldRules, TTL_SECONDS};
 use platform::{
     CommonConfig, Environment,
     config::{DEFAULT_SECRETS, Unsafe},
@@ -72,17 +72,6 @@ impl Config {
             .filter(|ttl| TTL_SECONDS.contains(ttl))
     }
 
-    /// How long holds last.
-    pub(crate) fn hold_rules(&self) -> Result<HoldRules, HoldRulesError> {
-        let common = &self.common;
-        HoldRules::parse(
-            &common.hold_seconds_by_method,
-            common.hold_payment_seconds,
-            common.hold_retry_seconds,
-            common.hold_cap_seconds,
-        )
-    }
-
     /// Adds what is wrong with the settings alone, whatever the servers say (P15).
     pub(crate) fn check(&self, unsafe_: &mut Unsafe) {
         unsafe_.check(
@@ -94,9 +83,8 @@ impl Config {
                 self.reservation_ttl_seconds
             ),
         );
-        if let Err(error) = self.hold_rules() {
-            unsafe_.check(true, format!("HOLDFAST_HOLD_*: {error}"));
-        }
+        let rules = self.common.holds.rules(HoldRules::parse);
+        unsafe_.problems.extend(rules.err());
         let keys = [
             ("HOLDFAST_API_KEY", &self.api_key),
             ("HOLDFAST_OPERATOR_KEY", &self.operator_key),

@@ -8,6 +8,7 @@ use std::{
 };
 
 use contracts::{ConsumerName, TopicNames};
+use domain::deadline::HoldRules;
 use messaging::{ConsumerConfig, ConsumerError, Stall, relay::RelayConfig};
 use platform::{Ops, Shutdown, config::Unsafe, periodic, shutdown};
 use reservations::{Gate, GateConfig};
@@ -226,7 +227,12 @@ fn assemble(
     ttl_seconds: i32,
     own: &Shutdown,
 ) -> (App, Arc<Catalogue>) {
-    let catalogue = Arc::new(Catalogue::new(config.hold_rules().unwrap_or_default()));
+    let rules = config
+        .common
+        .holds
+        .rules(HoldRules::parse)
+        .unwrap_or_default();
+    let catalogue = Arc::new(Catalogue::new(rules));
     let sync = SyncGate::start(servers.background.clone(), servers.gate.clone(), own);
     let (accept, to_accept) = mpsc::channel(QUEUE_MAX);
     let stage = AcceptOrders {

@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use domain::deadline::{HoldRules, HoldRulesError};
+use domain::deadline::HoldRules;
 use platform::{
     CommonConfig, Environment, PaymentsMode,
     config::{DEFAULT_SECRETS, Unsafe},
@@ -51,17 +51,6 @@ impl Config {
         Duration::from_millis(self.gateway_timeout_ms)
     }
 
-    /// How long holds last.
-    pub(crate) fn hold_rules(&self) -> Result<HoldRules, HoldRulesError> {
-        let common = &self.common;
-        HoldRules::parse(
-            &common.hold_seconds_by_method,
-            common.hold_payment_seconds,
-            common.hold_retry_seconds,
-            common.hold_cap_seconds,
-        )
-    }
-
     /// Adds what is wrong with these settings.
     pub(crate) fn check(&self, problems: &mut Unsafe) {
         problems.check(
@@ -74,9 +63,8 @@ impl Config {
             self.common.environment == Environment::Production && DEFAULT_SECRETS.contains(&secret),
             "HOLDFAST_WEBHOOK_SECRET is the default that everybody knows",
         );
-        if let Err(error) = self.hold_rules() {
-            problems.check(true, format!("HOLDFAST_HOLD_*: {error}"));
-        }
+        let rules = self.common.holds.rules(HoldRules::parse);
+        problems.problems.extend(rules.err());
         let half = LEASE / 2;
         problems.check(
             self.gateway_timeout().is_zero() || self.gateway_timeout() > half,

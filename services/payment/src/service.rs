@@ -10,6 +10,7 @@ use std::{
 };
 
 use contracts::TopicNames;
+use domain::deadline::HoldRules;
 use messaging::{ConsumerConfig, ConsumerError, RelayConfig, Stall};
 use platform::{
     Ops, Shutdown,
@@ -172,7 +173,11 @@ async fn work(
     own: &Shutdown,
 ) -> Result<(), RunError> {
     let pool = Pool::start(desk.clone(), config.payment_concurrency, own);
-    let rules = config.hold_rules().unwrap_or_default();
+    let rules = config
+        .common
+        .holds
+        .rules(HoldRules::parse)
+        .unwrap_or_default();
     let handler = ChargePayments::new(store.clone(), pool).with_rules(rules);
     sweep(store, desk.clone(), own);
     compare(store, desk, own);

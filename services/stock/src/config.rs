@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use clap::Args;
-use domain::deadline::{HoldRules, HoldRulesError};
+use domain::deadline::HoldRules;
 use platform::{CommonConfig, Environment, PaymentsMode, config::Unsafe};
 use secrecy::ExposeSecret;
 
@@ -42,9 +42,8 @@ impl Config {
             common.gate_timeout_ms == 0,
             "HOLDFAST_GATE_TIMEOUT_MS must not be 0",
         );
-        if let Err(error) = self.hold_rules() {
-            found.check(true, format!("HOLDFAST_HOLD_*: {error}"));
-        }
+        let rules = common.holds.rules(HoldRules::parse);
+        found.problems.extend(rules.err());
         if common.environment == Environment::Production {
             let plain = |url: &str| {
                 url.contains("://postgres:postgres@") || url.contains("password=postgres")
@@ -59,17 +58,6 @@ impl Config {
             );
         }
         found
-    }
-
-    /// How long holds last.
-    pub(crate) fn hold_rules(&self) -> Result<HoldRules, HoldRulesError> {
-        let common = &self.common;
-        HoldRules::parse(
-            &common.hold_seconds_by_method,
-            common.hold_payment_seconds,
-            common.hold_retry_seconds,
-            common.hold_cap_seconds,
-        )
     }
 
     /// Consumers without which nobody's order expires: those that this mode runs and that decide

@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use contracts::{ConsumerName, TopicNames};
+use domain::deadline::HoldRules;
 use messaging::{ConsumerConfig, RelayConfig, Stall};
 use platform::{
     Ops, PaymentsMode, Shutdown,
@@ -251,7 +252,7 @@ async fn work(
     }
     let mut consumer = ConsumerConfig::new(common.kafka_brokers.clone(), names, instance);
     consumer.stall = Stall::after(Duration::from_secs(common.stall_seconds));
-    let rules = config.hold_rules().unwrap_or_default();
+    let rules = common.holds.rules(HoldRules::parse).unwrap_or_default();
     let handler = SettleOrders::new(stock.clone()).with_rules(rules);
     let consumes = messaging::consumer::run(
         handler,

@@ -8,7 +8,7 @@ use contracts::{ConsumerName, Shop};
 use domain::deadline::HoldRules;
 use messaging::{HandleError, Redriven};
 use payment::charge_payments::ChargePayments;
-use platform::{PaymentsMode, Shutdown};
+use platform::{HoldConfig, PaymentsMode, Shutdown};
 use reservations::{Gate, GateConfig};
 use secrecy::{ExposeSecret, SecretString};
 use stock::{SettleOrders, Stock};
@@ -70,18 +70,9 @@ pub struct System {
     /// The shop that order requests by Kafka are for
     #[arg(long, env = "HOLDFAST_SHOP", default_value = "shop")]
     pub shop: Shop,
-    /// Seconds for which units are held by payment method, as the services have it
-    #[arg(long, env = "HOLDFAST_HOLD_SECONDS_BY_METHOD", default_value = "")]
-    pub hold_seconds_by_method: String,
-    /// Seconds that a hold has at least left when a payment begins, as the services have it
-    #[arg(long, env = "HOLDFAST_HOLD_PAYMENT_SECONDS", default_value_t = 0)]
-    pub hold_payment_seconds: u32,
-    /// Seconds that a hold has at least left after an attempt to pay, as the services have it
-    #[arg(long, env = "HOLDFAST_HOLD_RETRY_SECONDS", default_value_t = 0)]
-    pub hold_retry_seconds: u32,
-    /// Seconds after which a hold ends whatever renews it, as the services have it
-    #[arg(long, env = "HOLDFAST_HOLD_CAP_SECONDS", default_value_t = 86_400)]
-    pub hold_cap_seconds: u32,
+    /// How long holds last
+    #[command(flatten)]
+    pub holds: HoldConfig,
 }
 
 /// Runs the command.
@@ -134,12 +125,6 @@ struct Redriver {
 
 impl Redriver {
     fn new(system: &System) -> anyhow::Result<Self> {
-        let rules = HoldRules::parse(
-            &system.hold_seconds_by_method,
-            system.hold_payment_seconds,
-            system.hold_retry_seconds,
-            system.hold_cap_seconds,
-        );
         let url = system.database_url.expose_secret();
         Ok(Self {
             stock: Stock {
@@ -151,7 +136,7 @@ impl Redriver {
             },
             payments: system.payments,
             shop: system.shop.clone(),
-            rules: rules.map_err(|error| Usage(format!("HOLDFAST_HOLD_*: {error}")))?,
+            rules: system.holds.rules(HoldRules::parse).map_err(Usage)?,
             tasks: Shutdown::new(),
         })
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use platform::{CommonConfig, Environment, PaymentsMode, Shutdown};
+use platform::{CommonConfig, Environment, HoldConfig, PaymentsMode, Shutdown};
 use stock::Config;
 
 use crate::support::World;
@@ -19,10 +19,12 @@ fn config(world: &World, redis: &str) -> Config {
             topic_suffix: String::new(),
             db_connections: 6,
             gate_timeout_ms: 50,
-            hold_seconds_by_method: String::new(),
-            hold_payment_seconds: 0,
-            hold_retry_seconds: 0,
-            hold_cap_seconds: 86_400,
+            holds: HoldConfig {
+                hold_seconds_by_method: String::new(),
+                hold_payment_seconds: 0,
+                hold_retry_seconds: 0,
+                hold_cap_seconds: 86_400,
+            },
             stall_seconds: 60,
             blocked_seconds: 20,
             relay: true,
