@@ -29,6 +29,14 @@ impl Cursor {
         reserved_until: DateTime::<Utc>::UNIX_EPOCH,
         order_id: OrderId(Uuid::nil()),
     };
+
+    /// At an order's row.
+    pub(crate) fn at(reserved_until: Timestamp, order: Uuid) -> Self {
+        Self {
+            reserved_until,
+            order_id: OrderId(order),
+        }
+    }
 }
 
 /// The key of the lock under which expiry decides and outages open and close.
@@ -73,10 +81,7 @@ pub async fn lock_due(tx: &mut Tx, after: Cursor, limit: i64) -> Result<Vec<Curs
     .await?;
     Ok(rows
         .into_iter()
-        .map(|row| Cursor {
-            reserved_until: row.reserved_until,
-            order_id: OrderId(row.id),
-        })
+        .map(|row| Cursor::at(row.reserved_until, row.id))
         .collect())
 }
 

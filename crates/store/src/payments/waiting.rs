@@ -129,9 +129,6 @@ pub async fn orders_without(
     .await?;
     Ok(rows
         .into_iter()
-        .map(|row| Cursor {
-            reserved_until: row.reserved_until,
-            order_id: OrderId(row.id),
-        })
+        .map(|row| Cursor::at(row.reserved_until, row.id))
         .collect())
 }
