@@ -29,10 +29,6 @@ const LONG: &[(&str, &str)] = &[
         "tests/model/src/accept/steps.rs",
         "what each step of the accept and the gate does, in the protocol's order",
     ),
-    (
-        "tests/src/world.rs",
-        "starts and ends everything that a test stands on, in the order it happens",
-    ),
 ];
 
 /// The greatest number of lines without a reason.
