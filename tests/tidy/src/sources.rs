@@ -22,10 +22,6 @@ const LONG: &[(&str, &str)] = &[
         "every cell of the table of payment news, in the table's order",
     ),
     (
-        "services/stock/tests/it/support.rs",
-        "what the suite of the stock service stands on, in one place",
-    ),
-    (
         "tests/model/src/accept/steps.rs",
         "what each step of the accept and the gate does, in the protocol's order",
     ),
