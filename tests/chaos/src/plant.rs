@@ -1,6 +1,9 @@
 //! Everything that runs: three servers of our own, two replicas of each service (one gateway, which
 //! stands for somebody else's), and a link between each kind of service and each server.
 
+mod gateway;
+mod links;
+mod replicas;
 mod settings;
 
 use std::{
@@ -10,7 +13,7 @@ use std::{
 
 use anyhow::Context;
 use cli::{
-    servers::{Ports, free_port, native},
+    servers::{Ports, native},
     services::ServiceName,
 };
 use contracts::TopicNames;
@@ -19,8 +22,8 @@ use nix::sys::signal::Signal;
 use sqlx::Connection;
 use tokio::sync::Mutex;
 
+pub use self::links::Links;
 use crate::{
-    http::Http,
     link::Link,
     service::{Exit, Replica},
 };
@@ -29,21 +32,6 @@ use crate::{
 pub const SHOP_KEY: &str = "chaos-shop-key-0123456789";
 /// The key of operators.
 pub const OPERATOR_KEY: &str = "chaos-operator-key-0123456789";
-/// Kinds of service that have links of their own.
-const LINKED: [ServiceName; 3] = [ServiceName::Order, ServiceName::Payment, ServiceName::Stock];
-
-/// The links of one kind of service.
-#[derive(Debug)]
-pub struct Links {
-    /// Whose.
-    pub service: ServiceName,
-    /// To PostgreSQL.
-    pub postgres: Link,
-    /// To Redis.
-    pub redis: Link,
-    /// To Kafka.
-    pub kafka: Link,
-}
 
 /// The system.
 #[derive(Debug)]
@@ -84,11 +72,11 @@ impl Plant {
         )?;
         let mut kafka = kafka;
         let (database_url, redis_url, brokers) = (postgres.url(), redis.url(), kafka.url());
-        let links = link(postgres.port(), redis.port(), &mut kafka).await?;
+        let links = links::link(postgres.port(), redis.port(), &mut kafka).await?;
         cli::prepare::migrate(&database_url).await?;
         admin::wait_ready(&brokers, Duration::from_secs(60)).await?;
         admin::ensure_topics(&brokers, &TopicNames::new(""), 6, 1).await?;
-        let replicas = replicas(program, &logs, &database_url, &redis_url, &links)?;
+        let replicas = replicas::all(program, &logs, &database_url, &redis_url, &links)?;
         let plant = Self {
             dir: dir.to_owned(),
             postgres: Mutex::new(postgres),
@@ -265,71 +253,6 @@ impl Plant {
             .flatten()
             .collect()
     }
-
-    /// The behaviour that the gateway has outside faults: payment methods choose their fate.
-    ///
-    /// # Errors
-    /// It does not answer.
-    pub async fn gateway_as_usual(&self) -> anyhow::Result<()> {
-        let rule =
-            |method: &str, outcome: &str| serde_json::json!({"method": method, "outcome": outcome});
-        self.gateway(&serde_json::json!({
-            "latency_ms": 5, "jitter_ms": 40, "decline_rate": 0.0, "hang_rate": 0.0, "hang_ms": 3_000, "late_ms": 75_000,
-            "down": false, "webhooks": true, "webhook_delay_ms": 0, "webhook_duplicates": 1,
-            "rules": [
-                rule("card-declined", "decline"), rule("card-abandoned", "decline_not_final"),
-                rule("card-hang", "hang"), rule("card-wrong", "wrong_amount"),
-                rule("card-late", "late"), rule("card-late-declined", "late_decline"),
-            ],
-        }))
-        .await
-    }
-
-    /// The webhook of a capture once more, as the gateway would send it.
-    ///
-    /// # Errors
-    /// It is not taken.
-    pub async fn webhook(&self, charge: &serde_json::Value) -> anyhow::Result<()> {
-        let now = platform::clock::now();
-        let body = serde_json::json!({
-            "id": format!("evt_{}", contracts::ids::generate().simple()),
-            "type": "charge.succeeded", "created_at": now.to_rfc3339(), "data": charge,
-        })
-        .to_string();
-        let signature = gateway_sim::signature::sign(
-            settings::WEBHOOK_SECRET,
-            now.timestamp(),
-            body.as_bytes(),
-        );
-        let replica = self.replica(ServiceName::Payment, 1)?;
-        let request = hyper::Request::post(format!("{}/webhooks/gateway", replica.url))
-            .header("content-type", "application/json")
-            .header("holdfast-signature", signature)
-            .body(http_body_util::Full::new(bytes::Bytes::from(body)))?;
-        let client =
-            hyper_util::client::legacy::Client::builder(hyper_util::rt::TokioExecutor::new())
-                .build_http();
-        let answer = client.request(request).await?;
-        anyhow::ensure!(answer.status().is_success(), "webhook: {}", answer.status());
-        Ok(())
-    }
-
-    /// Changes how the gateway behaves.
-    ///
-    /// # Errors
-    /// It does not answer, or refuses.
-    pub async fn gateway(&self, change: &serde_json::Value) -> anyhow::Result<()> {
-        let mut http = Http::new(&self.gateway_url(), "none")?;
-        let answer = http
-            .send(http::Method::PUT, "/v1/behaviour", None, Some(change))
-            .await?;
-        anyhow::ensure!(
-            answer.status == 200,
-            "the gateway answers {}",
-            answer.text()
-        );
-        Ok(())
-    }
 }
 
 async fn bring_back<R: native::Recipe>(server: &mut native::Server<R>) -> anyhow::Result<()> {
@@ -354,133 +277,4 @@ async fn kafka(home: &Path) -> anyhow::Result<native::Kafka> {
             Err(error) => return Err(error.into()),
         }
     }
-}
-
-/// Links, and listeners of Kafka that name them: a client that comes through a link is sent back
-/// to the link.
-async fn link(postgres: u16, redis: u16, kafka: &mut native::Kafka) -> anyhow::Result<Vec<Links>> {
-    let mut links = Vec::new();
-    let path = kafka.home().join("server.properties");
-    let mut text = std::fs::read_to_string(&path)?;
-    for (number, service) in LINKED.into_iter().enumerate() {
-        let inner = free_port()?;
-        let kafka = Link::to(inner).await?;
-        let name = format!("LINK{number}");
-        let more = [
-            ("listeners=", format!("{name}://127.0.0.1:{inner}")),
-            (
-                "advertised.listeners=",
-                format!("{name}://127.0.0.1:{}", kafka.port()),
-            ),
-            (
-                "listener.security.protocol.map=",
-                format!("{name}:PLAINTEXT"),
-            ),
-        ];
-        text = text
-            .lines()
-            .map(|line| {
-                let added = more.iter().find(|(name, _)| line.starts_with(name));
-                match added {
-                    Some((_, value)) => format!("{line},{value}\n"),
-                    None => format!("{line}\n"),
-                }
-            })
-            .collect();
-        links.push(Links {
-            service,
-            postgres: Link::to(postgres).await?,
-            redis: Link::to(redis).await?,
-            kafka,
-        });
-    }
-    if !text.contains("inter.broker.listener.name") {
-        text.push_str("inter.broker.listener.name=PLAINTEXT\n");
-    }
-    std::fs::write(&path, text)?;
-    for _ in 0..2 {
-        if let Err(error) = kafka.restart().await {
-            eprintln!("once more: {error}");
-        } else {
-            return Ok(links);
-        }
-    }
-    kafka.restart().await?;
-    Ok(links)
-}
-
-fn replicas(
-    program: &Path,
-    logs: &Path,
-    database_url: &str,
-    redis_url: &str,
-    links: &[Links],
-) -> anyhow::Result<Vec<Replica>> {
-    let program = program
-        .canonicalize()
-        .with_context(|| format!("{} is not built", program.display()))?;
-    let gateway = free_port()?;
-    let payments = [free_port()?, free_port()?];
-    let shared = settings::shared(logs, gateway, payments[0]);
-    let make = |name: String, service: ServiceName, port: u16| {
-        let mut variables: Vec<(String, String)> = shared
-            .iter()
-            .map(|(name, value)| ((*name).to_owned(), value.clone()))
-            .collect();
-        let listen = (
-            service.listen_variable().to_owned(),
-            format!("127.0.0.1:{port}"),
-        );
-        variables.push(listen);
-        if let Some(links) = links.iter().find(|links| links.service == service) {
-            let through = |url: &str, link: &Link| through(url, link.port());
-            variables.extend([
-                (
-                    "DATABASE_URL".to_owned(),
-                    through(database_url, &links.postgres),
-                ),
-                ("REDIS_URL".to_owned(), through(redis_url, &links.redis)),
-                (
-                    "KAFKA_BROKERS".to_owned(),
-                    format!("127.0.0.1:{}", links.kafka.port()),
-                ),
-            ]);
-        }
-        Replica::new(
-            name,
-            service,
-            format!("http://127.0.0.1:{port}"),
-            &program,
-            logs,
-            variables,
-        )
-    };
-    let mut all = vec![make("gateway".into(), ServiceName::GatewaySim, gateway)];
-    for (number, payment) in payments.into_iter().enumerate() {
-        all.push(make(
-            format!("order-{}", number + 1),
-            ServiceName::Order,
-            free_port()?,
-        ));
-        all.push(make(
-            format!("payment-{}", number + 1),
-            ServiceName::Payment,
-            payment,
-        ));
-        all.push(make(
-            format!("stock-{}", number + 1),
-            ServiceName::Stock,
-            free_port()?,
-        ));
-    }
-    Ok(all)
-}
-
-/// The URL with another port on this machine.
-fn through(url: &str, port: u16) -> String {
-    let Some((before, rest)) = url.rsplit_once("127.0.0.1:") else {
-        return url.to_owned();
-    };
-    let path = rest.find('/').map_or("", |at| &rest[at..]);
-    format!("{before}127.0.0.1:{port}{path}")
 }
