@@ -13,6 +13,8 @@
 //! it the inbox knows the requests, or, when its rows are gone, the keys do: an accepted request has
 //! no further effect, a rejected one has its `ORDER_REJECTED` repeated.
 
+mod refusals;
+
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
@@ -20,20 +22,17 @@ use std::{
 
 use contracts::{
     Code, ConsumerName, Envelope, HoldId, OrderId, Shop, Timestamp, Topic,
-    events::{NewEvent, OrderRejected, OrderRequestEvent},
+    events::OrderRequestEvent,
 };
 use domain::{Buyer, Hold, OrderRequest, Shard};
 use messaging::{Aside, Class, HandleError, Handler, Inbound, Rejection};
 use reservations::{Gate, ReserveOutcome};
 use sha2::{Digest, Sha256};
-use store::{
-    PgClock, Store, Tx,
-    idempotency::{self, Answer, Claim, KeyRow},
-    outbox,
-};
+use store::{PgClock, Store, Tx, idempotency};
 
+use self::refusals::Refusal;
 use crate::{
-    accept_batch::{self, Batch, Verdict},
+    accept_batch::{self, Batch},
     catalogue::{Catalogue, Route},
     parse::{BodyError, order::OrderDraft},
     place_orders::{BATCH_MAX, Refused},
@@ -73,16 +72,6 @@ pub(crate) struct RequestOrders {
     pub(crate) catalogue: Arc<Catalogue>,
     pub(crate) sync: SyncGate,
     pub(crate) shop: Shop,
-}
-
-/// An answer that is an event.
-#[derive(Debug)]
-struct Refusal<'a> {
-    event: &'a Inbound<Requested>,
-    code: Code,
-    detail: String,
-    /// Whether it is to be stored under its key; a repeated one is stored already.
-    store: bool,
 }
 
 impl Handler for RequestOrders {
@@ -173,8 +162,8 @@ impl Handler for RequestOrders {
     ) -> Result<Vec<Aside>, HandleError> {
         let (to_decide, refused) = split(events, &prepared);
         let mut refusals = self.decide(tx, &to_decide).await?;
-        refusals.extend(take_keys(tx, refused).await?);
-        write(tx, refusals).await?;
+        refusals.extend(refusals::take_keys(tx, refused).await?);
+        refusals::write(tx, refusals).await?;
         Ok(Vec::new())
     }
 
@@ -222,7 +211,7 @@ impl RequestOrders {
         let decided = accept_batch::decide(tx, &batch, &self.catalogue).await?;
         let mut refusals = Vec::new();
         for ((event, _), verdict) in to_decide.iter().zip(decided.verdicts) {
-            refusals.extend(refusal(event, verdict));
+            refusals.extend(refusals::of_verdict(event, verdict));
         }
         Ok(refusals)
     }
@@ -292,155 +281,6 @@ fn split<'a>(
         }
     }
     (to_decide, refused)
-}
-
-/// Takes the keys of what was refused without the accept. A key that is taken already says what was
-/// answered before; that is what counts.
-async fn take_keys<'a>(
-    tx: &mut Tx,
-    refused: Vec<Refusal<'a>>,
-) -> Result<Vec<Refusal<'a>>, HandleError> {
-    if refused.is_empty() {
-        return Ok(refused);
-    }
-    let claims: Vec<Claim> = refused
-        .iter()
-        .map(|refusal| Claim {
-            hold_id: refusal.event.event.hold_id,
-            fingerprint: refusal.event.event.fingerprint,
-            order_id: OrderId::generate(),
-            deadline: NEVER,
-        })
-        .collect();
-    let mine: HashSet<HoldId> = idempotency::claim(tx, &claims, true)
-        .await?
-        .into_iter()
-        .collect();
-    let others: Vec<HoldId> = claims
-        .iter()
-        .map(|claim| claim.hold_id)
-        .filter(|hold| !mine.contains(hold))
-        .collect();
-    let mut before = if others.is_empty() {
-        HashMap::new()
-    } else {
-        idempotency::find(tx, &others).await?
-    };
-    let mut out = Vec::with_capacity(refused.len());
-    for refusal in refused {
-        let hold = refusal.event.event.hold_id;
-        if mine.contains(&hold) {
-            out.push(refusal);
-        } else if let Some(row) = before.remove(&hold) {
-            out.extend(repeated(refusal.event, row));
-        }
-    }
-    Ok(out)
-}
-
-/// What is answered to a request whose key was used before.
-fn repeated(event: &Inbound<Requested>, row: KeyRow) -> Option<Refusal<'_>> {
-    if row.fingerprint != event.event.fingerprint {
-        return Some(key_reused(event));
-    }
-    match row.answer {
-        // Its ORDER_RESERVED went out with the order.
-        Answer::Accepted(_) => None,
-        Answer::Rejected { code, detail } => Some(Refusal {
-            event,
-            code,
-            detail,
-            store: false,
-        }),
-    }
-}
-
-/// The refusal that a verdict of the accept means; `None` when the order stands.
-fn refusal(event: &Inbound<Requested>, verdict: Verdict) -> Option<Refusal<'_>> {
-    let outcome = match &verdict {
-        Verdict::Accepted(_) => "accepted",
-        Verdict::Before(_) => "replayed",
-        Verdict::Rejected { code, .. } => code.as_str(),
-        Verdict::KeyReused => "key-reused",
-        Verdict::Refused(_) => "refused",
-        Verdict::Late => "late",
-    };
-    metrics::counter!("order_requests_total", "outcome" => outcome).increment(1);
-    match verdict {
-        Verdict::Accepted(_) | Verdict::Before(_) => None,
-        Verdict::Rejected { code, detail } => Some(Refusal {
-            event,
-            code,
-            detail,
-            store: false,
-        }),
-        Verdict::KeyReused => Some(key_reused(event)),
-        Verdict::Refused(refusal) => {
-            let refused = Refused::from(refusal);
-            let detail = refused.detail();
-            Some(Refusal {
-                event,
-                code: refused.code,
-                detail,
-                store: true,
-            })
-        }
-        Verdict::Late => {
-            // Only a key whose order has been removed by hand.
-            tracing::warn!(
-                event.id = event.event_id,
-                "a request's key stands for no order"
-            );
-            None
-        }
-    }
-}
-
-fn key_reused(event: &Inbound<Requested>) -> Refusal<'_> {
-    let detail = "the same source and id were used with another body".to_owned();
-    Refusal {
-        event,
-        code: Code::KeyReused,
-        detail,
-        store: false,
-    }
-}
-
-/// Stores what is new, and answers all.
-async fn write(tx: &mut Tx, refusals: Vec<Refusal<'_>>) -> Result<(), HandleError> {
-    if refusals.is_empty() {
-        return Ok(());
-    }
-    let new: Vec<(HoldId, Code, String)> = refusals
-        .iter()
-        .filter(|refusal| refusal.store)
-        .map(|refusal| {
-            (
-                refusal.event.event.hold_id,
-                refusal.code,
-                refusal.detail.clone(),
-            )
-        })
-        .collect();
-    if !new.is_empty() {
-        idempotency::reject(tx, &new).await?;
-    }
-    let answers: Vec<NewEvent> = refusals
-        .into_iter()
-        .map(|refusal| {
-            let rejected = OrderRejected {
-                request_source: refusal.event.source.clone(),
-                request_id: refusal.event.event_id.clone(),
-                code: refusal.code,
-                detail: refusal.detail,
-            };
-            let mut answer = NewEvent::rejection(refusal.event.event.hold_id, rejected);
-            answer.traceparent.clone_from(&refusal.event.traceparent);
-            answer
-        })
-        .collect();
-    outbox::insert(tx, &answers).await?;
-    Ok(())
 }
 
 /// What a request said may stand in a detail: no control characters (PostgreSQL refuses a zero byte,
