@@ -20,4 +20,5 @@ mod redrive;
 mod requests;
 mod restarts;
 mod selling;
+mod upstream;
 mod verify;

@@ -1,54 +1,13 @@
 //! Money and orders: whoever's guarded update commits first wins, each event has one effect, and
 //! money that belongs to no confirmed order goes back exactly once.
 
-use contracts::Topic;
 use futures::future::join_all;
 use http::Method;
 use rand::seq::SliceRandom;
-use serde_json::{Value, json};
+use serde_json::json;
 use tests::{Options, World, api, wait_for};
 
-const UPSTREAM: &str = "/upstream/payments";
-
-async fn upstream() -> World {
-    World::with(Options {
-        upstream: true,
-        ..Options::default()
-    })
-    .await
-}
-
-fn completed(payment: &str, order: &str, amount: i64) -> Value {
-    json!({
-        "payment_id": payment,
-        "order_id": order,
-        "amount": { "amount_minor": amount, "currency": "KRW" },
-        "method": "card",
-        "completed_at": "2026-11-29T12:00:00Z",
-    })
-}
-
-async fn pay(world: &World, order: &str, event: &str, payment: &str, amount: i64) {
-    let data = completed(payment, order, amount);
-    world
-        .kafka
-        .produce(
-            Topic::Payments,
-            order,
-            (UPSTREAM, event),
-            "PAYMENT_COMPLETED",
-            &data,
-        )
-        .await;
-}
-
-async fn handled(world: &World, events: i64) {
-    let sql = format!("select count(*) from inbox where source = '{UPSTREAM}'");
-    wait_for(&format!("{events} events to be handled"), || async {
-        (world.count(&sql).await >= events).then_some(())
-    })
-    .await;
-}
+use crate::upstream::{PRICE, Upstream, upstream};
 
 async fn place(world: &World, key: &str, sku: &str) -> String {
     api::accepted(
@@ -85,6 +44,7 @@ async fn refunds(world: &World) -> i64 {
 #[tokio::test(flavor = "multi_thread")]
 async fn each_event_delivered_one_to_five_times_and_shuffled_ends_the_same() {
     let world = upstream().await;
+    let payments = Upstream::new(&world);
     world.operator().put_sku("SHUFFLE", 100, &json!({})).await;
     let mut deliveries = Vec::new();
     let mut orders = Vec::new();
@@ -97,7 +57,7 @@ async fn each_event_delivered_one_to_five_times_and_shuffled_ends_the_same() {
         } else {
             (
                 "PAYMENT_COMPLETED",
-                completed(&format!("p-{number}"), &order, 12_900),
+                Upstream::completed(&format!("p-{number}"), &order, (PRICE, "KRW")),
             )
         };
         for _ in 0..=(number % 5) {
@@ -107,10 +67,7 @@ async fn each_event_delivered_one_to_five_times_and_shuffled_ends_the_same() {
     }
     deliveries.shuffle(&mut rand::rng());
     for (order, event, kind, data) in &deliveries {
-        world
-            .kafka
-            .produce(Topic::Payments, order, (UPSTREAM, event), kind, data)
-            .await;
+        payments.write(None, (event, *kind), order, data).await;
     }
     for (number, order) in orders.iter().enumerate() {
         let end = if number % 3 == 0 {
@@ -134,6 +91,7 @@ async fn each_event_delivered_one_to_five_times_and_shuffled_ends_the_same() {
 #[tokio::test(flavor = "multi_thread")]
 async fn money_that_comes_after_expiry_is_refunded_once() {
     let world = upstream().await;
+    let payments = Upstream::new(&world);
     world.operator().put_sku("SHORT", 1, &json!({})).await;
     let order = place(&world, "short", "SHORT").await;
     make_due(&world, &order).await;
@@ -150,12 +108,12 @@ async fn money_that_comes_after_expiry_is_refunded_once() {
         (answer.status == 201).then(|| api::accepted(&answer))
     })
     .await;
-    pay(&world, &other, "e-2", "p-2", 12_900).await;
+    payments.pays("e-2", "p-2", &other).await;
     world.until(&other, "CONFIRMED").await;
     for event in ["e-1", "e-1", "e-1-again"] {
-        pay(&world, &order, event, "p-1", 12_900).await;
+        payments.pays(event, "p-1", &order).await;
     }
-    handled(&world, 3).await;
+    payments.handled(3).await;
     assert_eq!(world.until(&order, "EXPIRED").await["version"], 2);
     assert_eq!(refunds(&world).await, 1);
     let asked = world.count(
@@ -176,9 +134,10 @@ async fn money_that_comes_after_expiry_is_refunded_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn expiry_after_the_money_changes_nothing() {
     let world = upstream().await;
+    let payments = Upstream::new(&world);
     world.operator().put_sku("PAID", 1, &json!({})).await;
     let order = place(&world, "paid", "PAID").await;
-    pay(&world, &order, "e-1", "p-1", 12_900).await;
+    payments.pays("e-1", "p-1", &order).await;
     world.until(&order, "CONFIRMED").await;
     // The deadline passes; another order whose passes later expires, so expiry has looked.
     make_due(&world, &order).await;
@@ -195,6 +154,7 @@ async fn expiry_after_the_money_changes_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn expiry_and_money_fired_together_have_one_end_each_and_the_money_is_right() {
     let world = upstream().await;
+    let payments = Upstream::new(&world);
     world
         .operator()
         .put_sku("RACE", 100, &json!({ "reservation_ttl_seconds": 2 }))
@@ -206,23 +166,17 @@ async fn expiry_and_money_fired_together_have_one_end_each_and_the_money_is_righ
     .await;
     // Each is paid around its own deadline.
     join_all(orders.iter().enumerate().map(|(number, order)| {
-        let world = &world;
+        let payments = &payments;
         async move {
             let wait = 1_800 + 10 * (number as u64);
             let at = tokio::time::Instant::now() + std::time::Duration::from_millis(wait);
             tokio::time::sleep_until(at).await;
-            pay(
-                world,
-                order,
-                &format!("e-{number}"),
-                &format!("p-{number}"),
-                12_900,
-            )
-            .await;
+            let (event, payment) = (format!("e-{number}"), format!("p-{number}"));
+            payments.pays(&event, &payment, order).await;
         }
     }))
     .await;
-    handled(&world, 80).await;
+    payments.handled(80).await;
     world.settled().await;
     let ends = "select count(*) from orders where status = ";
     let confirmed = world.count(&format!("{ends}'CONFIRMED'")).await;
@@ -243,6 +197,7 @@ async fn expiry_and_money_fired_together_have_one_end_each_and_the_money_is_righ
 #[tokio::test(flavor = "multi_thread")]
 async fn cancel_before_and_after_the_money() {
     let world = upstream().await;
+    let payments = Upstream::new(&world);
     world.operator().put_sku("CANCEL", 10, &json!({})).await;
     let first = place(&world, "cancel-first", "CANCEL").await;
     assert_eq!(cancel(&world, &first).await, 200);
@@ -251,8 +206,8 @@ async fn cancel_before_and_after_the_money() {
         200,
         "a repeat answers the same"
     );
-    pay(&world, &first, "e-1", "p-1", 12_900).await;
-    handled(&world, 1).await;
+    payments.pays("e-1", "p-1", &first).await;
+    payments.handled(1).await;
     assert_eq!(
         world.until(&first, "CANCELED").await["reason"],
         "changed my mind"
@@ -260,7 +215,7 @@ async fn cancel_before_and_after_the_money() {
     assert_eq!(refunds(&world).await, 1);
 
     let second = place(&world, "paid-first", "CANCEL").await;
-    pay(&world, &second, "e-2", "p-2", 12_900).await;
+    payments.pays("e-2", "p-2", &second).await;
     world.until(&second, "CONFIRMED").await;
     assert_eq!(cancel(&world, &second).await, 409);
     assert_eq!(refunds(&world).await, 1);
@@ -271,12 +226,13 @@ async fn cancel_before_and_after_the_money() {
 #[tokio::test(flavor = "multi_thread")]
 async fn cancel_and_money_fired_together_have_one_end_each_and_the_money_is_right() {
     let world = upstream().await;
+    let payments = Upstream::new(&world);
     world.operator().put_sku("BOTH", 100, &json!({})).await;
     let (mut canceled, mut late) = (0, 0);
     for number in 0..30 {
         let order = place(&world, &format!("both-{number}"), "BOTH").await;
         let (event, payment) = (format!("e-{number}"), format!("p-{number}"));
-        let money = || pay(&world, &order, &event, &payment, 12_900);
+        let money = || payments.pays(&event, &payment, &order);
         let status = match number {
             // Each of the two orders once for certain, however slow the machine.
             0 => {
@@ -306,7 +262,7 @@ async fn cancel_and_money_fired_together_have_one_end_each_and_the_money_is_righ
         }
     }
     assert!(canceled > 0 && late > 0, "{canceled} before, {late} after");
-    handled(&world, 30).await;
+    payments.handled(30).await;
     world.settled().await;
     assert_eq!(
         world
@@ -321,18 +277,22 @@ async fn cancel_and_money_fired_together_have_one_end_each_and_the_money_is_righ
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wrong_amount_never_confirms_and_goes_back() {
     let world = upstream().await;
+    let payments = Upstream::new(&world);
     world.operator().put_sku("WRONG", 10, &json!({})).await;
     let order = place(&world, "wrong", "WRONG").await;
-    pay(&world, &order, "e-1", "p-1", 1).await;
-    handled(&world, 1).await;
+    let wrong = Upstream::completed("p-1", &order, (1, "KRW"));
+    payments
+        .write(None, ("e-1", "PAYMENT_COMPLETED"), &order, &wrong)
+        .await;
+    payments.handled(1).await;
     assert_eq!(world.until(&order, "RESERVED").await["version"], 1);
     assert_eq!(refunds(&world).await, 1);
     // The buyer pays again, and rightly.
-    pay(&world, &order, "e-2", "p-2", 12_900).await;
+    payments.pays("e-2", "p-2", &order).await;
     world.until(&order, "CONFIRMED").await;
     // And a third time, by mistake.
-    pay(&world, &order, "e-3", "p-3", 12_900).await;
-    handled(&world, 3).await;
+    payments.pays("e-3", "p-3", &order).await;
+    payments.handled(3).await;
     assert_eq!(refunds(&world).await, 2);
     world.settled().await;
     world.end().await;

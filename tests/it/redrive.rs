@@ -8,18 +8,10 @@ use cli::{
     exit::Exit,
 };
 use contracts::{ConsumerName, OrderId, Topic};
-use serde_json::{Value, json};
+use serde_json::json;
 use tests::{Options, World, api, wait_for};
 
-const UPSTREAM: &str = "/upstream/payments";
-
-async fn upstream() -> World {
-    World::with(Options {
-        upstream: true,
-        ..Options::default()
-    })
-    .await
-}
+use crate::upstream::{Upstream, upstream};
 
 /// `holdfast dlq redrive` in this world.
 fn command(world: &World, words: &[&str]) -> Command {
@@ -76,13 +68,6 @@ async fn place(world: &World, key: &str, sku: &str) -> String {
     api::accepted(&world.shop().place(key, &body).await)
 }
 
-async fn tell(world: &World, event: &str, kind: &str, order: &str, data: &Value) {
-    world
-        .kafka
-        .produce(Topic::Payments, order, (UPSTREAM, event), kind, data)
-        .await;
-}
-
 /// Money that is set aside, since somebody has put its payment on record with another order.
 async fn money_set_aside(world: &World, order: &str) {
     let other = OrderId::generate();
@@ -91,10 +76,7 @@ async fn money_set_aside(world: &World, order: &str) {
          values ('p-1', '{other}', 'FAILED', 12900, 'KRW', 'card')"
     );
     world.tamper(&planted).await;
-    let data = json!({ "payment_id": "p-1", "order_id": order, "method": "card",
-                       "amount": { "amount_minor": 12_900, "currency": "KRW" },
-                       "completed_at": "2026-11-29T12:00:00Z" });
-    tell(world, "e-1", "PAYMENT_COMPLETED", order, &data).await;
+    Upstream::new(world).pays("e-1", "p-1", order).await;
     set_aside(world, ConsumerName::Stock, 1).await;
     assert_eq!(world.until(order, "RESERVED").await["version"], 1);
 }
@@ -106,12 +88,11 @@ async fn mend(world: &World, order: &str) {
 
 /// A later attempt to pay failed for good.
 async fn newer_event(world: &World, order: &str) {
-    let data = json!({ "payment_id": "p-2", "order_id": order, "reason_code": "declined",
-                       "final": true });
-    tell(world, "e-2", "PAYMENT_FAILED", order, &data).await;
+    Upstream::new(world).fails("e-2", "p-2", order, true).await;
     let known = format!(
-        "select count(*) from inbox where consumer = 'stock' and source = '{UPSTREAM}'
-         and event_id = 'e-2'"
+        "select count(*) from inbox where consumer = 'stock' and source = '{}'
+         and event_id = 'e-2'",
+        Upstream::SOURCE
     );
     wait_for("the newer event to be handled", || async {
         (world.count(&known).await == 1).then_some(())

@@ -5,7 +5,8 @@ use futures::future::join_all;
 use serde_json::{Value, json};
 use tests::{Options, World, api, wait_for};
 
-use super::{PRICE, Upstream, make_due, place_many, upstream, wait_until_read};
+use super::{make_due, place_many, wait_until_read};
+use crate::upstream::{PRICE, Upstream, upstream};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn copies_on_two_partitions_handled_side_by_side_have_one_effect() {

@@ -9,9 +9,8 @@ use reservations::SettleOutcome;
 use serde_json::json;
 use tests::{Options, World, api, wait_for};
 
-use super::{
-    Upstream, place, place_many, rush, upstream, wait_for_deadlines, wait_for_held, wait_until_read,
-};
+use super::{place, place_many, rush, wait_for_deadlines, wait_for_held, wait_until_read};
+use crate::upstream::{Upstream, upstream};
 
 const TTL: i64 = 2;
 

@@ -15,9 +15,9 @@ use serde_json::json;
 use tests::{Options, World, wait::wait_within, wait_for};
 
 use super::{
-    Upstream, count, gate_row, place_many, private_redis, redis_command, rush, wait_for_held,
-    wait_until_read,
+    count, gate_row, place_many, private_redis, redis_command, rush, wait_for_held, wait_until_read,
 };
+use crate::upstream::Upstream;
 
 async fn on(redis: &native::Redis, more: Options) -> World {
     World::with(Options {

@@ -3,7 +3,8 @@
 use serde_json::json;
 use tests::api;
 
-use super::{Upstream, make_due, place, place_many, upstream, wait_until_read};
+use super::{make_due, place, place_many, wait_until_read};
+use crate::upstream::{Upstream, upstream};
 
 /// "Ignored" is counted by rows here: the counters of a process belong to every test in it.
 #[tokio::test(flavor = "multi_thread")]

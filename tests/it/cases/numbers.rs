@@ -2,7 +2,8 @@
 
 use serde_json::json;
 
-use super::{PRICE, Upstream, place, upstream, wait_until_read};
+use super::{place, wait_until_read};
+use crate::upstream::{PRICE, Upstream, upstream};
 
 /// Each wrong amount is recorded, flagged once and goes back; none confirms, and none undoes what
 /// the right one did.
