@@ -29,9 +29,7 @@ fn command(world: &World, words: &[&str]) -> Command {
 
 async fn redrive(world: &World, words: &[&str]) -> Report {
     let args = match command(world, words) {
-        Command::Dlq(dlq::Args {
-            ask: dlq::Ask::Redrive(args),
-        }) => args,
+        Command::Dlq(dlq::Ask::Redrive(args)) => args,
         other => panic!("{other:?}"),
     };
     match dlq::redrive::redrive(&args).await {

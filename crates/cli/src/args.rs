@@ -53,9 +53,11 @@ pub enum Command {
     /// Show what is wrong with the gate in Redis, and with --fix repair it
     Reconcile(reconcile::Args),
     /// Dead letters: what consumers set aside, and handling it again
-    Dlq(dlq::Args),
+    #[command(subcommand)]
+    Dlq(dlq::Ask),
     /// One order: as the API shows it, or all that happened to it
-    Order(order::Args),
+    #[command(subcommand)]
+    Order(order::Ask),
     /// The whole system from nothing, one flash sale, a verdict; leaves nothing running
     Demo(demo::Args),
     /// Measure, in pairs, on servers of its own; writes target/bench/*.json
@@ -80,8 +82,8 @@ impl Command {
             Self::Load(args) => load::command::run(args).await,
             Self::Verify(args) => verify::command::run(args).await,
             Self::Reconcile(args) => reconcile::run(args).await,
-            Self::Dlq(args) => dlq::run(args).await,
-            Self::Order(args) => order::run(args).await,
+            Self::Dlq(ask) => dlq::run(ask).await,
+            Self::Order(ask) => order::run(ask).await,
             Self::Demo(args) => demo::run(args).await,
             Self::Bench(args) => bench::run(args).await,
             Self::Doctor(args) => doctor::run(args).await,

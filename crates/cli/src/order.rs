@@ -17,14 +17,6 @@ use crate::{
     output::{self, Format},
 };
 
-/// Flags.
-#[derive(Debug, clap::Args)]
-pub struct Args {
-    /// What is asked
-    #[command(subcommand)]
-    pub ask: Ask,
-}
-
 /// What can be asked of an order.
 #[derive(Debug, Subcommand)]
 pub enum Ask {
@@ -92,8 +84,8 @@ struct Place {
 ///
 /// # Errors
 /// There is no such order, or a server can't be reached.
-pub async fn run(args: Args) -> anyhow::Result<Exit> {
-    match args.ask {
+pub async fn run(ask: Ask) -> anyhow::Result<Exit> {
+    match ask {
         Ask::Get(args) => get(args).await,
         Ask::Timeline(args) => timeline(args).await,
     }

@@ -15,14 +15,6 @@ use crate::exit::Exit;
 /// Dead letters read at a time.
 const PAGE: i64 = 100;
 
-/// Flags.
-#[derive(Debug, clap::Args)]
-pub struct Args {
-    /// What is asked
-    #[command(subcommand)]
-    pub ask: Ask,
-}
-
 /// What can be asked of dead letters.
 #[derive(Debug, Subcommand)]
 pub enum Ask {
@@ -66,8 +58,8 @@ impl Filter {
 ///
 /// # Errors
 /// There is no such dead letter, or a server can't be reached.
-pub async fn run(args: Args) -> anyhow::Result<Exit> {
-    match args.ask {
+pub async fn run(ask: Ask) -> anyhow::Result<Exit> {
+    match ask {
         Ask::List(args) => read::list(args).await,
         Ask::Show(args) => read::show(args).await,
         Ask::Redrive(args) => redrive::run(args).await,
@@ -98,8 +90,8 @@ mod tests {
 
     #[derive(Debug, Parser)]
     struct Line {
-        #[command(flatten)]
-        args: Args,
+        #[command(subcommand)]
+        ask: Ask,
     }
 
     fn parses(words: &[&str]) -> bool {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Parser;
 use cli::{
     args::{Cli, Command},
-    dlq::{Args, Ask, redrive, report::Report},
+    dlq::{Ask, redrive, report::Report},
 };
 use platform::clock;
 use serde_json::json;
@@ -97,10 +97,7 @@ impl Races {
             "--redis-url",
             &plant.redis_url,
         ])?;
-        let Command::Dlq(Args {
-            ask: Ask::Redrive(args),
-        }) = cli.command
-        else {
+        let Command::Dlq(Ask::Redrive(args)) = cli.command else {
             anyhow::bail!("another command");
         };
         let mut tries = 0;
