@@ -22,5 +22,6 @@ pub mod seed;
 pub mod serve;
 pub mod servers;
 pub mod services;
+pub mod stores;
 pub mod up;
 pub mod verify;

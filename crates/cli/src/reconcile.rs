@@ -2,31 +2,23 @@
 //! that the stock service makes by itself.
 
 use anyhow::Context;
-use reservations::{Gate, GateConfig};
-use secrecy::{ExposeSecret, SecretString};
 use stock::{
-    Stock, StockError,
+    StockError,
     reconcile::{self, Reconciled, Said},
 };
-use store::{Store, StoreOptions};
 
 use crate::{
     exit::{Exit, Unreachable},
     output::{self, Format},
+    stores::Stores,
 };
 
 /// Flags.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// PostgreSQL
-    #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
-    pub database_url: SecretString,
-    /// Redis
-    #[arg(long, env = "REDIS_URL", hide_env_values = true)]
-    pub redis_url: SecretString,
-    /// Prefix of all Redis keys
-    #[arg(long, env = "HOLDFAST_KEY_PREFIX", default_value = "hf")]
-    pub key_prefix: String,
+    /// PostgreSQL and the gate
+    #[command(flatten)]
+    pub stores: Stores,
     /// Repair it; without this flag it is only shown, and the exit code is 3 when there is any
     #[arg(long)]
     pub fix: bool,
@@ -40,15 +32,7 @@ pub struct Args {
 /// # Errors
 /// A server can't be reached.
 pub async fn run(args: Args) -> anyhow::Result<Exit> {
-    let options = StoreOptions::background(args.database_url.expose_secret(), "holdfast reconcile");
-    let gate = Gate::new(GateConfig {
-        key_prefix: args.key_prefix.clone(),
-        ..GateConfig::new(args.redis_url.expose_secret())
-    })?;
-    let stock = Stock {
-        store: Store::connect(&options)?,
-        gate,
-    };
+    let stock = args.stores.stock("holdfast reconcile")?;
     let reconciled = if args.fix {
         reconcile::fix(&stock).await
     } else {

@@ -9,16 +9,15 @@ use domain::deadline::HoldRules;
 use messaging::{HandleError, Redriven};
 use payment::charge_payments::ChargePayments;
 use platform::{HoldConfig, PaymentsMode, Shutdown};
-use reservations::{Gate, GateConfig};
-use secrecy::{ExposeSecret, SecretString};
 use stock::{SettleOrders, Stock};
-use store::{Store, StoreOptions, dead_letters, dead_letters::DeadLetter};
+use store::{dead_letters, dead_letters::DeadLetter};
 use uuid::Uuid;
 
 use super::{Filter, page, report::Report};
 use crate::{
     exit::{Exit, Usage},
     output::Format,
+    stores::Stores,
 };
 
 /// How long the gate may take to be told at the end; the sweep tells it otherwise.
@@ -50,15 +49,9 @@ pub struct Args {
 /// The servers, and those settings of the services that decide what an event does.
 #[derive(Debug, clap::Args)]
 pub struct System {
-    /// PostgreSQL
-    #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
-    pub database_url: SecretString,
-    /// Redis
-    #[arg(long, env = "REDIS_URL", hide_env_values = true)]
-    pub redis_url: SecretString,
-    /// Prefix of all Redis keys
-    #[arg(long, env = "HOLDFAST_KEY_PREFIX", default_value = "hf")]
-    pub key_prefix: String,
+    /// PostgreSQL and the gate
+    #[command(flatten)]
+    pub stores: Stores,
     /// Who writes payments.v1
     #[arg(
         long,
@@ -125,15 +118,8 @@ struct Redriver {
 
 impl Redriver {
     fn new(system: &System) -> anyhow::Result<Self> {
-        let url = system.database_url.expose_secret();
         Ok(Self {
-            stock: Stock {
-                store: Store::connect(&StoreOptions::background(url, "holdfast dlq"))?,
-                gate: Gate::new(GateConfig {
-                    key_prefix: system.key_prefix.clone(),
-                    ..GateConfig::new(system.redis_url.expose_secret())
-                })?,
-            },
+            stock: system.stores.stock("holdfast dlq")?,
             payments: system.payments,
             shop: system.shop.clone(),
             rules: system.holds.rules(HoldRules::parse).map_err(Usage)?,
