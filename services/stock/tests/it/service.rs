@@ -5,7 +5,7 @@ use std::time::Duration;
 use platform::{CommonConfig, Environment, HoldConfig, PaymentsMode, Shutdown};
 use stock::Config;
 
-use crate::support::World;
+use crate::support::{World, eventually};
 
 fn config(world: &World, redis: &str) -> Config {
     Config {
@@ -31,15 +31,6 @@ fn config(world: &World, redis: &str) -> Config {
         },
         listen: ([127, 0, 0, 1], 0).into(),
         listener: Some(std::net::TcpListener::bind("127.0.0.1:0").unwrap()),
-    }
-}
-
-/// Asks until it holds; one generous bound.
-async fn eventually<F: AsyncFnMut() -> bool>(what: &str, mut holds: F) {
-    let bound = tokio::time::Instant::now() + Duration::from_secs(180);
-    while !holds().await {
-        assert!(tokio::time::Instant::now() < bound, "never: {what}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 

@@ -64,6 +64,15 @@ async fn template() -> &'static str {
         .await
 }
 
+/// Asks until it holds; one generous bound.
+pub(crate) async fn eventually<F: AsyncFnMut() -> bool>(what: &str, mut holds: F) {
+    let bound = tokio::time::Instant::now() + Duration::from_secs(180);
+    while !holds().await {
+        assert!(tokio::time::Instant::now() < bound, "never: {what}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
 pub(crate) struct World {
     pub(crate) stock: Stock,
     pub(crate) url: String,
