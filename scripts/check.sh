@@ -18,13 +18,17 @@ step() { # NAME COMMAND...
 }
 
 scripts/setup.sh --native || exit 1
+# All that is built here, and by `make test`, is named by targets of the whole workspace and not by
+# packages: what a package is built from depends on the others that are asked for, and each choice of
+# packages would compile the dependencies again with features of its own.
+all=(--locked --workspace --features tests/failpoints)
 step format cargo fmt --all --check
-step lints cargo clippy --locked --workspace --all-targets --features tests/failpoints --quiet -- -D warnings
+step lints cargo clippy "${all[@]}" --all-targets --quiet -- -D warnings
 step 'lints of what is shipped' cargo clippy --locked --workspace --bins --quiet -- -D warnings
 step 'no crash points in what is shipped' scripts/failpoints.sh graph
-step 'a crash point is nothing' cargo test --locked --quiet --package platform --lib
-step 'rules of the code base' cargo test --locked --quiet --package tidy
-step 'golden files' cargo test --locked --quiet --package contracts
+step 'a crash point is nothing' scripts/failpoints.sh nothing
+step 'rules of the code base' cargo test "${all[@]}" --quiet --test tidy
+step 'golden files' cargo test "${all[@]}" --quiet --test contract
 step 'query cache' scripts/sqlx.sh --check
 step 'planted bugs' scripts/teeth.sh --check
 
