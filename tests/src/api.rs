@@ -8,7 +8,7 @@ use http::Method;
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
-use crate::wait_for;
+use crate::{wait::ask_within, wait_for};
 
 /// One caller of one order service; connections are reused, one request each at a time.
 #[derive(Clone)]
@@ -107,13 +107,16 @@ impl Api {
 
     /// The same for no longer than this: where an answer that stays 503 is a verdict, too.
     pub async fn decide_within(&self, bound: Duration, key: &str, body: &Value) -> Answer {
-        let begun = platform::clock::monotonic();
-        loop {
+        let asked = ask_within(bound, || async {
             let answer = self.place(key, body).await;
-            if is_decided(&answer) || begun.elapsed() >= bound {
-                return answer;
+            if is_decided(&answer) {
+                Ok(answer)
+            } else {
+                Err(answer)
             }
-            tokio::time::sleep(Duration::from_millis(50)).await;
+        });
+        match asked.await {
+            Ok(answer) | Err(answer) => answer,
         }
     }
 

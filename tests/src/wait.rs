@@ -26,15 +26,32 @@ where
     F: FnMut() -> Fut,
     Fut: Future<Output = Option<T>>,
 {
+    let asked = ask_within(bound, || {
+        let asked = condition();
+        async move { asked.await.ok_or(()) }
+    });
+    match asked.await {
+        Ok(value) => value,
+        Err(()) => panic!("waited {bound:?} in vain for: {what}"),
+    }
+}
+
+/// Asks until the answer is the one that is wanted; gives the last other one when the bound has
+/// passed.
+///
+/// # Errors
+/// The last answer that was not wanted.
+pub async fn ask_within<T, E, F, Fut>(bound: Duration, mut ask: F) -> Result<T, E>
+where
+    F: FnMut() -> Fut,
+    Fut: Future<Output = Result<T, E>>,
+{
     let begun = platform::clock::monotonic();
     loop {
-        if let Some(value) = condition().await {
-            return value;
+        match ask().await {
+            Ok(wanted) => return Ok(wanted),
+            Err(other) if begun.elapsed() >= bound => return Err(other),
+            Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
         }
-        assert!(
-            begun.elapsed() < bound,
-            "waited {bound:?} in vain for: {what}"
-        );
-        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
