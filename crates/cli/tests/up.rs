@@ -236,6 +236,56 @@ fn exit_codes_are_those_of_the_contract() {
     assert_eq!(asked.unwrap().status.code(), Some(4));
 }
 
+/// An address of this machine at which nobody listens.
+fn nobody() -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().to_string()
+}
+
+#[tokio::test]
+async fn a_command_whose_server_cannot_be_reached_ends_with_its_code() {
+    let home = tempfile::tempdir().unwrap();
+    let [data, keys] = ["postgres", "redis"].map(|name| home.path().join(name));
+    std::fs::create_dir(&data).unwrap();
+    std::fs::create_dir(&keys).unwrap();
+    let postgres = native::Postgres::start(&data, Ports::Free).await.unwrap();
+    let redis = native::Redis::start(&keys, Ports::Free).await.unwrap();
+    let (database, gate) = (postgres.url(), redis.url());
+    let migrated = run(home.path(), &["migrate", "--database-url", &database]);
+    assert!(migrated.status.success(), "{}", text(&migrated.stderr));
+
+    let (no_database, no_gate) = (
+        format!("postgres://nobody@{}/none", nobody()),
+        format!("redis://{}", nobody()),
+    );
+    let (no_broker, no_service) = (nobody(), format!("http://{}", nobody()));
+    let verify = |database: &str, gate: &str| {
+        let servers = ["--database-url", database, "--redis-url", gate];
+        let mut command = holdfast(home.path(), &["verify"]);
+        command.args(servers).args(["--kafka-brokers", &no_broker]);
+        command
+    };
+    let id = "019ac000-0000-7000-8000-000000000000";
+    let get = ["order", "get", id, "--api-key=key", "--url", &no_service];
+    let commands = [
+        ("PostgreSQL", verify(&no_database, &gate)),
+        ("Redis", verify(&database, &no_gate)),
+        ("Kafka", verify(&database, &gate)),
+        ("127.0.0.1", holdfast(home.path(), &get)),
+    ];
+    // At once: a broker is waited for longest.
+    let running = commands.map(|(server, mut command)| {
+        let command = command.stdout(Stdio::null()).stderr(Stdio::piped());
+        (server, command.spawn().unwrap())
+    });
+    for (server, running) in running {
+        let ended = running.wait_with_output().unwrap();
+        let said = text(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(4), "{server}: {said}");
+        assert!(said.contains(server), "{server} is not named: {said}");
+    }
+}
+
 #[tokio::test]
 async fn a_private_server_keeps_its_port_through_stop_and_kill_and_ends_with_its_value() {
     let home = tempfile::tempdir().unwrap();
