@@ -1,5 +1,6 @@
 use anyhow::Result;
 use contracts::{
+    OrderId,
     envelope::source,
     events::{OrderEvent, StockEvent},
 };
@@ -218,6 +219,27 @@ async fn the_events_of_an_order_have_rising_positions() {
             panic!("{ended:?}")
         };
         assert_eq!((data.reason.as_str(), data.lines), ("a test", order.lines));
+        Ok(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_the_orders_that_are_waited_for_only_those_that_have_ended_are_read() {
+    with_db(|db| async move {
+        db.put(&sku_put("A", 10)).await?;
+        let mut all = Vec::new();
+        for key in ["1", "2", "3"] {
+            all.push(order(&db.store, key, "c-1", &[("A", 1)]).await?);
+        }
+        let ids = all.iter().map(|order| order.id);
+        let ids: Vec<OrderId> = ids.chain([OrderId::generate()]).collect();
+        let mut conn = db.store.conn().await?;
+        assert!(orders::find_ended(&mut conn, &ids).await?.is_empty());
+        end(&db.store, &[(&all[0], Canceled), (&all[2], Confirmed)]).await?;
+        let ended = orders::find_ended(&mut conn, &ids).await?;
+        let found: Vec<_> = ended.iter().map(|order| (order.id, order.status)).collect();
+        assert_eq!(found, [(all[0].id, Canceled), (all[2].id, Confirmed)]);
         Ok(())
     })
     .await;

@@ -66,6 +66,39 @@ async fn a_used_up_pool_is_a_short_wait_and_transient() {
     .await;
 }
 
+/// Those who have given up stay in the driver's queue before those who wait.
+#[tokio::test(flavor = "multi_thread")]
+async fn sixteen_wait_for_a_connection_and_are_served_and_one_more_is_told_at_once() {
+    with_db(|db| async move {
+        let narrow = db.store_with(|options| {
+            options.max_connections = 1;
+            options.acquire_timeout = Duration::from_mins(2);
+        });
+        let held = narrow.conn().await?;
+        let mut waiting = tokio::task::JoinSet::new();
+        for _ in 0..17 {
+            let narrow = narrow.clone();
+            waiting.spawn(async move { narrow.conn().await.map(drop) });
+        }
+        let told = tokio::time::timeout(Duration::from_secs(30), waiting.join_next());
+        let error = told
+            .await?
+            .expect("seventeen")?
+            .expect_err("one is too many");
+        assert!(
+            matches!(error, StoreError::Connect(_)) && error.is_transient(),
+            "{error:?}"
+        );
+        assert!(!error.is_absence(), "busy, not away: {error:?}");
+        drop(held);
+        while let Some(served) = waiting.join_next().await {
+            served??;
+        }
+        Ok(())
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_is_away_is_transient_and_a_store_is_made_without_it() {
     let mut options = StoreOptions::new("postgres://nobody@127.0.0.1:1/none", "test");
