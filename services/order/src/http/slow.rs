@@ -45,6 +45,8 @@ pub(crate) struct HeadWithin {
     stream: TcpStream,
     serving: Serving,
     bound: Duration,
+    /// [`TAKEN_WITHIN`], but for tests.
+    taken_within: Duration,
     /// Runs since the first byte of a head, with the turns by then: the next turn ends it.
     deadline: Option<(u64, Pin<Box<Sleep>>)>,
     /// Runs since nothing more could be written.
@@ -57,6 +59,7 @@ impl HeadWithin {
             stream,
             serving,
             bound,
+            taken_within: TAKEN_WITHIN,
             deadline: None,
             stalled: None,
         }
@@ -72,9 +75,10 @@ impl HeadWithin {
             self.stalled = None;
             return done;
         }
+        let within = self.taken_within;
         let stalled = self
             .stalled
-            .get_or_insert_with(|| Box::pin(tokio::time::sleep(TAKEN_WITHIN)));
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep(within)));
         match stalled.as_mut().poll(cx) {
             Poll::Ready(()) => Poll::Ready(Err(std::io::ErrorKind::TimedOut.into())),
             Poll::Pending => Poll::Pending,
@@ -192,7 +196,66 @@ impl Drop for Counted {
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+
+    use axum::{body::Body, extract::Request, response::Response};
+    use futures::FutureExt;
+    use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+    use hyper_util::rt::TokioIo;
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpListener,
+    };
+
     use super::*;
+
+    /// A client and what serves it.
+    async fn pair(taken_within: Duration) -> (TcpStream, HeadWithin) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap());
+        let (client, served) = tokio::join!(client, listener.accept());
+        let (served, _) = served.unwrap();
+        let served = HeadWithin {
+            taken_within,
+            ..HeadWithin::new(served, Serving::default(), Duration::from_mins(1))
+        };
+        (client.unwrap(), served)
+    }
+
+    #[tokio::test]
+    async fn the_connection_of_a_client_that_takes_nothing_of_its_answer_ends() {
+        let (mut client, served) = pair(Duration::from_millis(200)).await;
+        // More than the kernel takes for a client that does not read.
+        let answer = async |_: Request<Incoming>| {
+            let body = Body::from(vec![b'x'; 64 << 20]);
+            Ok::<_, Infallible>(Response::new(body))
+        };
+        let connection =
+            http1::Builder::new().serve_connection(TokioIo::new(served), service_fn(answer));
+        client
+            .write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+            .await
+            .unwrap();
+        let ended = tokio::time::timeout(Duration::from_secs(30), connection).await;
+        assert!(matches!(ended, Ok(Err(_))), "{ended:?}");
+    }
+
+    #[tokio::test]
+    async fn whoever_takes_some_of_an_answer_has_the_whole_time_for_the_next() {
+        let (mut client, mut served) = pair(Duration::from_mins(1)).await;
+        let piece = vec![b'x'; 1 << 20];
+        while let Some(written) = served.write(&piece).now_or_never() {
+            written.unwrap();
+        }
+        assert!(served.stalled.is_some());
+        let mut taken = vec![0; 1 << 16];
+        let taking = async { while client.read(&mut taken).await.is_ok_and(|read| read > 0) {} };
+        tokio::select! {
+            written = served.write(&piece) => assert!(written.is_ok(), "{written:?}"),
+            () = taking => panic!("the connection ended"),
+        }
+        assert!(served.stalled.is_none());
+    }
 
     #[test]
     fn an_address_has_so_many_connections_and_this_machine_any_number() {
