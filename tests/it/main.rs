@@ -14,6 +14,7 @@ mod outages;
 mod payments;
 mod poison;
 mod postgres_faults;
+mod readers;
 mod redis_faults;
 mod redis_loss;
 mod redrive;
