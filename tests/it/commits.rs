@@ -1,11 +1,17 @@
 //! The reply to COMMIT is lost between the order service and PostgreSQL: the answer is right
 //! whether the transaction was committed or not, and nothing is compensated (P4).
 
+use std::time::Duration;
+
+use cli::http_client::Answer;
 use futures::future::join_all;
-use serde_json::json;
+use http::Method;
+use serde_json::{Value, json};
+use sqlx::{Connection, Executor, PgConnection};
 use tests::{
     Client, Options, Told, World, api,
     proxy::{Fault, Kind, Rule},
+    wait_for,
 };
 
 const ORDERS: usize = 60;
@@ -100,7 +106,7 @@ async fn batches_whose_commits_are_lost_either_way_leave_one_order_per_key() {
                 let body = api::order(&format!("c-{round}-{number}"), &[("COMMIT", 1)]);
                 let key = format!("batch-{round}-{number}");
                 // A 503 says that the same key may be sent again.
-                tests::wait_for("a definite answer", || async {
+                wait_for("a definite answer", || async {
                     let answer = shop.place(&key, &body).await;
                     (answer.status != 503 && answer.status != 409).then_some(answer)
                 })
@@ -181,5 +187,119 @@ async fn unknown_commits_are_all_resolved_right() {
         Ok(told.orders.len())
     );
     world.consistent().await;
+    world.end().await;
+}
+
+/// One order service behind a proxy, whose COMMITs are those of the test alone.
+async fn quiet() -> World {
+    World::with(Options {
+        proxy_order_database: true,
+        without_payment: true,
+        without_stock: true,
+        order_flags: vec!["--relay=false".to_owned()],
+        ..Options::default()
+    })
+    .await
+}
+
+fn sku_of(on_hand: i64, ttl_seconds: i64) -> Value {
+    json!({
+        "on_hand": on_hand,
+        "unit_price": { "amount_minor": 100, "currency": "KRW" },
+        "reservation_ttl_seconds": ttl_seconds,
+    })
+}
+
+async fn put(operator: &tests::Api, sku: &str, body: &Value) -> Answer {
+    let path = format!("/v1/skus/{sku}");
+    operator.send(Method::PUT, &path, None, Some(body)).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sku_whose_commit_is_lost_either_way_is_there_once_and_answered_as_it_is() {
+    let world = quiet().await;
+    let Some(proxy) = &world.proxy else {
+        panic!("no proxy")
+    };
+    let operator = world.operator();
+    let faults = [Fault::SwallowReply, Fault::DropRequest]
+        .map(|fault| proxy.add(Rule::new(Kind::Commit, fault).times(0)));
+    for (number, fault) in faults.iter().cycle().take(6).enumerate() {
+        fault.again(1);
+        let (sku, body) = (format!("SKU-{number}"), sku_of(7, 60));
+        // 503 where the machine is too busy to find out within 2 s: then it is said, too.
+        let answer = wait_for("the SKU", || async {
+            let answer = put(&operator, &sku, &body).await;
+            let unknown = answer.json()["outcome"] == "unknown";
+            assert!(answer.status != 503 || unknown, "{}", answer.json());
+            (answer.status != 503).then_some(answer)
+        })
+        .await;
+        assert!([200, 201].contains(&answer.status.as_u16()));
+        let said = answer.json();
+        assert_eq!((&said["on_hand"], &said["sku"]), (&json!(7), &json!(sku)));
+    }
+    assert_eq!(faults.map(|fault| fault.bites()), [3, 3]);
+    let openings = "select count(*) from stock_adjustments where delta = 7";
+    assert_eq!(world.count(openings).await, 6);
+    world.end().await;
+}
+
+/// Whether the service is inside the transaction of a PUT.
+const PUTTING: &str = "select count(*) from pg_locks l join pg_class c on c.oid = l.relation \
+                       where c.relname = 'skus' and l.mode = 'RowExclusiveLock' and l.granted \
+                       and l.database = (select oid from pg_database \
+                                         where datname = current_database())";
+
+/// Has a PUT of another ttl commit and then fail to read the SKU, which somebody locks right behind
+/// it.
+async fn put_that_is_not_read_back(world: &World, ttl_seconds: i64) -> Answer {
+    let mut other = match PgConnection::connect(&world.database_url).await {
+        Ok(other) => other,
+        Err(error) => panic!("{error}"),
+    };
+    let (operator, body) = (world.operator(), sku_of(7, ttl_seconds));
+    let asked = tokio::spawn(async move { put(&operator, "READ", &body).await });
+    wait_for("the PUT to be about to commit", || async {
+        (world.count(PUTTING).await > 0 || asked.is_finished()).then_some(())
+    })
+    .await;
+    let locked = other.execute("begin; lock table skus in access exclusive mode");
+    if let Err(error) = locked.await {
+        panic!("{error}");
+    }
+    match asked.await {
+        Ok(answer) => answer,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// 503 without an outcome says that nothing was done.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sku_that_was_changed_and_cannot_be_read_back_is_said_to_be_unknown() {
+    let world = quiet().await;
+    let operator = world.operator();
+    operator.put_sku("READ", 7, &sku_of(7, 60)).await;
+    let Some(proxy) = &world.proxy else {
+        panic!("no proxy")
+    };
+    let slow = Fault::DelayRequest(Duration::from_millis(300));
+    proxy.add(Rule::new(Kind::Commit, slow));
+    // Until the lock comes in time, on a machine that has too much to do.
+    let mut ttl_seconds = 60;
+    let answer = wait_for("a PUT that is not read back", || {
+        ttl_seconds += 1;
+        let (world, ttl_seconds) = (&world, ttl_seconds);
+        async move {
+            let answer = put_that_is_not_read_back(world, ttl_seconds).await;
+            (answer.status != 200).then_some(answer)
+        }
+    })
+    .await;
+    assert_eq!(answer.status, 503, "{}", answer.json());
+    assert_eq!(answer.json()["outcome"], "unknown", "{}", answer.json());
+    proxy.clear();
+    let stands = operator.get("/v1/skus/READ").await;
+    assert_eq!(stands["reservation_ttl_seconds"], ttl_seconds, "{stands}");
     world.end().await;
 }
