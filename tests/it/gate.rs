@@ -11,21 +11,25 @@ use serde_json::json;
 use tests::{Options, World, api, wait::wait_within, wait_for, world::private_dir};
 
 fn hold(name: &str, sku: &str, units: i64) -> Hold {
+    hold_of(HoldId::derive("test", "ghost", name), "ghost", sku, units)
+}
+
+fn hold_of(hold_id: HoldId, customer: &str, sku: &str, units: i64) -> Hold {
     let (Ok(sku), Ok(quantity)) = (Sku::parse(sku), Quantity::new(units)) else {
         panic!("{sku} {units}")
     };
-    let (Ok(shop), Ok(customer)) = ("shop".parse(), "ghost".parse()) else {
+    let (Ok(shop), Ok(customer)) = ("shop".parse(), customer.parse()) else {
         panic!("names")
     };
     Hold {
-        hold_id: HoldId::derive("test", "ghost", name),
+        hold_id,
         buyer: Buyer { shop, customer },
         lines: vec![Line { sku, quantity }],
     }
 }
 
 /// -1 when the gate does not know the SKU, or says nothing.
-async fn held_at_gate(gate: &Gate, sku: &str) -> i64 {
+pub(crate) async fn held_at_gate(gate: &Gate, sku: &str) -> i64 {
     let snapshot = gate.snapshot(Shard(0)).await.ok();
     let row = snapshot.and_then(|snapshot| {
         let mut gates = snapshot.gates.into_iter();
@@ -273,4 +277,107 @@ async fn drift_planted_at_the_gate_is_repaired() {
     .await;
     world.consistent().await;
     world.end().await;
+}
+
+/// How often the server has removed from a hash, inside scripts too: a hold leaves the gate by HDEL
+/// first (P3).
+async fn removals(url: &str) -> u64 {
+    let asked = async {
+        let client = redis::Client::open(url)?;
+        let mut connection = client.get_multiplexed_async_connection().await?;
+        redis::cmd("INFO")
+            .arg("commandstats")
+            .query_async::<String>(&mut connection)
+            .await
+    };
+    let stats = match asked.await {
+        Ok(stats) => stats,
+        Err(error) => panic!("{error}"),
+    };
+    let calls = stats
+        .lines()
+        .find_map(|line| line.strip_prefix("cmdstat_hdel:calls="))
+        .and_then(|rest| rest.split(',').next()?.parse().ok());
+    calls.unwrap_or(0)
+}
+
+/// The gate refuses the replays of a key, which are looked up and queue the hold of their order for a
+/// sync, all at once: it is kept, once, and is never gone in between.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hold_that_is_queued_many_times_for_a_sync_is_never_released() {
+    let mut redis = match native::Redis::start(&private_dir("twins"), Ports::Free).await {
+        Ok(redis) => redis,
+        Err(error) => panic!("a test needs its Redis: {error}"),
+    };
+    let mut world = World::with(Options {
+        redis_url: Some(redis.url()),
+        without_payment: true,
+        ..Options::default()
+    })
+    .await;
+    let shop = world.shop();
+    let skus = ["TWINS", "WITNESS"];
+    for sku in skus {
+        world.operator().put_sku(sku, 9, &json!({})).await;
+        api::accepted(&shop.decide(sku, &api::order("c", &[(sku, 1)])).await);
+        is_at_gate(&world, sku).await;
+    }
+    // From now on nobody but the replays tells the gate of holds.
+    if let Some(stock) = world.stock.take() {
+        stock.stop().await;
+    }
+    for sku in skus {
+        end_sale_and_forget(&world, sku).await;
+    }
+    let before = removals(&redis.url()).await;
+    let twin = api::order("c", &[("TWINS", 1)]);
+    let replays = join_all((0..60).map(|_| shop.decide("TWINS", &twin))).await;
+    assert!(replays.iter().all(|replay| replay.replayed()));
+    // What was queued before it is done when the witness is.
+    let witness = api::order("c", &[("WITNESS", 1)]);
+    api::accepted(&shop.decide("WITNESS", &witness).await);
+    is_at_gate(&world, "WITNESS").await;
+    is_at_gate(&world, "TWINS").await;
+    let released = removals(&redis.url()).await - before;
+    assert_eq!(released, 0, "the hold of an order that lives was released");
+    world.end().await;
+    redis.stop().await;
+}
+
+/// The hold of the order that has its SKU as key.
+fn placed(sku: &str) -> Hold {
+    let id = HoldId::derive("shop", "POST /v1/orders", sku);
+    hold_of(id, "c", sku, 1)
+}
+
+async fn is_at_gate(world: &World, sku: &str) {
+    let (gate, hold) = (world.gate_client(), placed(sku));
+    wait_for(&format!("the hold of {sku} at the gate"), || async {
+        let snapshot = gate.snapshot(Shard(0)).await.ok()?;
+        snapshot.holds.contains_key(&hold.hold_id).then_some(())
+    })
+    .await;
+}
+
+/// The gate refuses a key whose sale is over and whose hold it does not know.
+async fn end_sale_and_forget(world: &World, sku: &str) {
+    let (gate, hold) = (world.gate_client(), placed(sku));
+    wait_for("the gate to know that the sale is over", || async {
+        let over =
+            json!({ "opens_at": "2020-01-01T00:00:00Z", "closes_at": "2020-01-02T00:00:00Z" });
+        world.operator().put_sku(sku, 9, &over).await;
+        let snapshot = gate.snapshot(Shard(0)).await.ok()?;
+        let mut gates = snapshot.gates.iter();
+        let (_, row) = gates.find(|(known, _)| known.as_str() == sku)?;
+        row.closes_at_ms.map(|_| ())
+    })
+    .await;
+    wait_for("the gate to forget", || async {
+        gate.release(Shard(0), std::slice::from_ref(&hold), &[])
+            .await
+            .ok()?;
+        let snapshot = gate.snapshot(Shard(0)).await.ok()?;
+        (!snapshot.holds.contains_key(&hold.hold_id)).then_some(())
+    })
+    .await;
 }

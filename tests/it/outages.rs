@@ -12,6 +12,8 @@ use tests::{
     world::private_dir,
 };
 
+use crate::gate::held_at_gate;
+
 #[tokio::test(flavor = "multi_thread")]
 async fn kafka_stopped_in_mid_sale_stops_no_accept_and_everything_drains() {
     let mut kafka = match native::Kafka::start(&private_dir("kafka"), Ports::Free).await {
@@ -89,6 +91,21 @@ async fn slowest_refusal(shop: &tests::Api, sku: &str) -> Duration {
     best
 }
 
+/// CLOSED: an order that can't be accepted takes no unit from the others at the gate.
+async fn nothing_is_held_for_whoever_is_refused(world: &World, shop: &tests::Api) {
+    for number in 0..5 {
+        let body = api::order(&format!("closed-{number}"), &[("CLOSED", 1)]);
+        let answer = shop.place(&format!("closed-{number}"), &body).await;
+        assert_eq!(answer.status, 503);
+    }
+    let gate = world.gate_client();
+    let held = wait_for("the gate to answer", || async {
+        Some(held_at_gate(&gate, "CLOSED").await).filter(|held| *held >= 0)
+    })
+    .await;
+    assert_eq!(held, 0, "units are held for nobody");
+}
+
 /// How long after the end of an outage the first order goes through.
 async fn back_after(proxy: &Proxy, shop: &tests::Api, key: &str) -> Duration {
     proxy.refuse(false);
@@ -110,6 +127,7 @@ async fn without_postgres_the_answer_is_503_and_it_comes_back_by_itself() {
     })
     .await;
     world.operator().put_sku("NODB", 10, &json!({})).await;
+    world.operator().put_sku("CLOSED", 5, &json!({})).await;
     let Some(proxy) = &world.proxy else {
         panic!("no proxy")
     };
@@ -129,6 +147,7 @@ async fn without_postgres_the_answer_is_503_and_it_comes_back_by_itself() {
     let slowest = slowest_refusal(&shop, "NODB").await;
     eprintln!("without postgres: refused within {slowest:?}, the slowest of 100");
     assert!(slowest < REFUSED_WITHIN, "{slowest:?} (T14)");
+    nothing_is_held_for_whoever_is_refused(&world, &shop).await;
     for answer in &answers {
         assert_eq!(
             answer.status,
@@ -151,6 +170,11 @@ async fn without_postgres_the_answer_is_503_and_it_comes_back_by_itself() {
     }
     eprintln!("postgres is back: first success after {first:?}");
     assert!(first < BACK_WITHIN, "{first:?} (T14)");
+    // All units are there for others: a 410 now would be for the outage.
+    for number in 0..5 {
+        let body = api::order(&format!("after-{number}"), &[("CLOSED", 1)]);
+        api::accepted(&shop.decide(&format!("after-{number}"), &body).await);
+    }
     world.settled().await;
     world.end().await;
 }
