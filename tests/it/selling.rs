@@ -184,6 +184,51 @@ async fn one_customer_never_has_more_than_the_limit() {
     world.end().await;
 }
 
+/// A refusal stores nothing (P1), no counter of the buyer's units either. The gate knows no
+/// currencies, so whoever asks for two is refused by the accept, after it has locked the buyers.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_buyer_of_a_limited_sku_leaves_no_row_and_an_owner_keeps_his() {
+    let world = World::with(Options {
+        order_replicas: Some(2),
+        without_payment: true,
+        ..Options::default()
+    })
+    .await;
+    let (operator, shops) = (world.operator(), world.shops());
+    let limit = json!({ "per_customer_limit": 9 });
+    operator.put_sku("ROWS", 1_000, &limit).await;
+    let dollars = json!({ "unit_price": { "amount_minor": 100, "currency": "USD" } });
+    operator.put_sku("DOLLARS", 1_000, &dollars).await;
+    let refused = |customer: &str| api::order(customer, &[("ROWS", 1), ("DOLLARS", 1)]);
+    let answer = shops[0].decide("nobody", &refused("nobody")).await;
+    assert_eq!(answer.status, 422, "{}", answer.json());
+    assert_eq!(world.count("select count(*) from buyer_units").await, 0);
+
+    let one = api::order("owner", &[("ROWS", 1)]);
+    api::accepted(&shops[0].decide("owner", &one).await);
+    let answer = shops[0].decide("owner-too", &refused("owner")).await;
+    assert_eq!(answer.status, 422, "{}", answer.json());
+    let units = world.count("select sum(units)::bigint from buyer_units");
+    assert_eq!(units.await, 1);
+
+    // New buyers who are refused and accepted at the same moment, by either service.
+    let both = join_all((0..80).map(|number| {
+        let (shop, buyer) = (shops[number % 2].clone(), format!("new-{}", number / 4));
+        let body = match number % 4 {
+            0 | 3 => refused(&buyer),
+            _ => api::order(&buyer, &[("ROWS", 1)]),
+        };
+        async move { shop.decide(&format!("new-{number}"), &body).await.status }
+    }))
+    .await;
+    assert_eq!((count(&both, 201), count(&both, 422)), (40, 40), "{both:?}");
+    let rows = "select count(*) from buyer_units where units = 2";
+    assert_eq!(world.count(rows).await, 20);
+    assert_eq!(world.count("select count(*) from buyer_units").await, 21);
+    world.consistent().await;
+    world.end().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sale_that_is_not_open_or_over_sells_nothing() {
     let world = World::start().await;
