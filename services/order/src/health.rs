@@ -20,8 +20,10 @@ const EVERY: Duration = Duration::from_millis(500);
 /// How long an answer may take.
 const WITHIN: Duration = Duration::from_secs(2);
 
-/// Keeps clock, readiness and backlog true until shutdown.
+/// Keeps clock, readiness and backlog true until shutdown. Not ready before the first answer: without
+/// a reading of the clock nothing is accepted, and a new replica would refuse what it is sent.
 pub(crate) fn start(store: Store, pg_clock: PgClock, backlog: Backlog, ops: Ops, tasks: &Shutdown) {
+    ops.set("postgresql", false, "not asked yet");
     let answers = Arc::new(AtomicBool::new(true));
     periodic::spawn(tasks, EVERY, move || {
         let (store, pg_clock, answers) = (store.clone(), pg_clock.clone(), answers.clone());
@@ -68,4 +70,25 @@ async fn ask(store: &Store, pg_clock: &PgClock) -> Result<Option<Duration>, Stor
     let now = store.clock().await?;
     pg_clock.observe(now, clock::monotonic());
     outbox::oldest_unpublished_age(store).await
+}
+
+#[cfg(test)]
+mod tests {
+    use store::StoreOptions;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn nobody_is_sent_here_before_the_first_reading_of_the_clock() {
+        let store = Store::connect(&StoreOptions::new(
+            "postgres://nobody@127.0.0.1:1/none",
+            "test",
+        ));
+        let (ops, tasks) = (Ops::new(), Shutdown::new());
+        let backlog = Backlog::default();
+        start(store.unwrap(), PgClock::new(), backlog, ops.clone(), &tasks);
+        // Nothing of the task has run.
+        assert!(!ops.is_ready());
+        tasks.begin();
+    }
 }

@@ -123,9 +123,9 @@ pub async fn run(mut config: Config, shutdown: Shutdown) -> Result<(), RunError>
     let consumed = match started {
         Ok(()) if own.has_begun() => Ok(()),
         Ok(()) => {
-            ops.set("started", true, "checked");
             let decide = servers.decide.clone();
             health::start(decide, clock.clone(), backlog, ops.clone(), &own);
+            ops.set("started", true, "checked");
             relay(&config, &servers, &own);
             consume(&config, &servers, clock, catalogue, sync, &ops, &own).await
         }
