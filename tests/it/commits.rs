@@ -124,6 +124,74 @@ async fn batches_whose_commits_are_lost_either_way_leave_one_order_per_key() {
     world.end().await;
 }
 
+/// What was committed is found without a COMMIT, so that a link on which no COMMIT is ever answered
+/// delays an order by the wait for the first of them and no more.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_committed_before_is_answered_although_no_commit_is() {
+    let world = world().await;
+    let Some(proxy) = &world.proxy else {
+        panic!("no proxy")
+    };
+    let rule = proxy.add(Rule::new(Kind::Commit, Fault::HangReply));
+    let shop = world.shop();
+    for number in 0..3 {
+        let body = api::order(&format!("c-{number}"), &[("COMMIT", 1)]);
+        // The second run has 1.3 s of the 2 s; a machine that is too busy for that has the next.
+        api::accepted(&shop.decide(&format!("hung-{number}"), &body).await);
+    }
+    assert!(rule.bites() >= 3);
+    proxy.clear();
+    assert_eq!(world.count("select count(*) from orders").await, 3);
+    world.settled().await;
+    world.end().await;
+}
+
+/// Accepts that wait for the answer to their COMMIT may take all connections that accepts have: who is
+/// refused by the gate is looked up all the same, and told so.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_is_looked_up_while_accepts_hold_all_their_connections() {
+    let world = World::with(Options {
+        proxy_order_database: true,
+        order_flags: vec!["--db-connections=2".to_owned()],
+        ..Options::default()
+    })
+    .await;
+    for (sku, units) in [("COMMIT", 1_000), ("GONE", 1)] {
+        world.operator().put_sku(sku, units, &json!({})).await;
+    }
+    let (shop, last) = (world.shop(), api::order("c", &[("GONE", 1)]));
+    api::accepted(&shop.decide("last", &last).await);
+    let Some(proxy) = &world.proxy else {
+        panic!("no proxy")
+    };
+    let rule = proxy.add(Rule::new(Kind::Commit, Fault::HangReply));
+    let buying = async {
+        for number in 0.. {
+            let body = api::order(&format!("c-{number}"), &[("COMMIT", 1)]);
+            shop.place(&format!("hung-{number}"), &body).await;
+        }
+    };
+    let asking = async {
+        tests::wait_for("two COMMITs without an answer", || async {
+            (rule.bites() >= 2).then_some(())
+        })
+        .await;
+        for number in 0..10 {
+            let body = api::order(&format!("late-{number}"), &[("GONE", 1)]);
+            let answer = shop.place(&format!("gone-{number}"), &body).await;
+            let text = String::from_utf8_lossy(&answer.body).into_owned();
+            assert_eq!(answer.status, 410, "{text}");
+        }
+    };
+    tokio::select! {
+        () = buying => {}
+        () = asking => {}
+    }
+    proxy.clear();
+    world.settled().await;
+    world.end().await;
+}
+
 /// T15: in all the unknown outcomes of this test some COMMITs were carried out and some never came;
 /// the client log is joined to the database.
 #[tokio::test(flavor = "multi_thread")]

@@ -58,6 +58,21 @@ pub(crate) struct Decided {
     pub(crate) now: Option<Timestamp>,
 }
 
+impl Decided {
+    /// Whether there is nothing that a COMMIT would make lasting, of a batch that stores no refusals:
+    /// a refusal leaves no row, and what was accepted before is another transaction's.
+    pub(crate) fn took_nothing(&self) -> bool {
+        self.verdicts.iter().all(|verdict| match verdict {
+            Verdict::Accepted(_) => false,
+            Verdict::Before(_)
+            | Verdict::Rejected { .. }
+            | Verdict::KeyReused
+            | Verdict::Refused(_)
+            | Verdict::Late => true,
+        })
+    }
+}
+
 /// Decides a batch in the seven steps of P1. Step 1, twins in memory, is the caller's.
 ///
 /// # Errors

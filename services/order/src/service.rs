@@ -52,6 +52,10 @@ pub enum RunError {
 /// Connections of the consumer of order requests, beside the API's.
 const CONSUMER_CONNECTIONS: u32 = 3;
 
+/// Connections of the look-up behind a refusal and of the sign of readiness: one each, and one whose
+/// answer is no longer waited for.
+const LOOK_UP_CONNECTIONS: u32 = 3;
+
 /// Between two tries to reach PostgreSQL at the start.
 const START_RETRY: Duration = Duration::from_millis(500);
 
@@ -72,8 +76,11 @@ const CLOSE_WITHIN: Duration = Duration::from_millis(500);
 
 /// The connections of the process.
 struct Servers {
-    /// For decisions: accepts, the look-up behind a refusal. Readers, however many, can't take it.
+    /// For accepts. Readers, however many, can't take it.
     decide: Store,
+    /// For the look-up behind a refusal and the sign of readiness. Accepts that wait for their COMMIT's
+    /// answer can't take it.
+    look_up: Store,
     /// For everything else that a caller waits for.
     api: Store,
     /// For everything else.
@@ -111,6 +118,7 @@ pub async fn run(mut config: Config, shutdown: Shutdown) -> Result<(), RunError>
         Probe::new(&background_options(&config)),
         vec![
             servers.decide.clone(),
+            servers.look_up.clone(),
             servers.api.clone(),
             servers.background.clone(),
         ],
@@ -123,8 +131,8 @@ pub async fn run(mut config: Config, shutdown: Shutdown) -> Result<(), RunError>
     let consumed = match started {
         Ok(()) if own.has_begun() => Ok(()),
         Ok(()) => {
-            let decide = servers.decide.clone();
-            health::start(decide, clock.clone(), backlog, ops.clone(), &own);
+            let look_up = servers.look_up.clone();
+            health::start(look_up, clock.clone(), backlog, ops.clone(), &own);
             ops.set("started", true, "checked");
             relay(&config, &servers, &own);
             consume(&config, &servers, clock, catalogue, sync, &ops, &own).await
@@ -142,8 +150,14 @@ pub async fn run(mut config: Config, shutdown: Shutdown) -> Result<(), RunError>
     }
     // A connection whose server has fallen silent would be waited for without end.
     let closed = async {
-        let pools = [&servers.decide, &servers.api, &servers.background];
-        futures::future::join_all(pools.map(Store::close)).await
+        let Servers {
+            decide,
+            look_up,
+            api,
+            background,
+            gate: _,
+        } = &servers;
+        futures::future::join_all([decide, look_up, api, background].map(Store::close)).await
     };
     if tokio::time::timeout(CLOSE_WITHIN, closed).await.is_err() {
         tracing::warn!("some connections to postgresql were left open at the end");
@@ -168,7 +182,7 @@ fn connect(config: &Config) -> Result<Servers, RunError> {
     config.check(&mut found);
     let common = &config.common;
     let url = common.database_url.expose_secret();
-    // One accept and one look-up at a time, each with a second run beside it: half is enough.
+    // One accept at a time, with a second run beside it: half is enough.
     let readers = (common.db_connections / 2).max(1);
     let pool = |max_connections, name| {
         Store::connect(&StoreOptions {
@@ -182,6 +196,7 @@ fn connect(config: &Config) -> Result<Servers, RunError> {
         common.db_connections.saturating_sub(readers).max(2),
         "holdfast order accept",
     );
+    let look_up = pool(LOOK_UP_CONNECTIONS, "holdfast order look-up");
     let api = pool(readers, "holdfast order");
     let background = Store::connect(&background_options(config));
     let gate = Gate::new(GateConfig {
@@ -189,17 +204,18 @@ fn connect(config: &Config) -> Result<Servers, RunError> {
         reserve_timeout: Duration::from_millis(common.gate_timeout_ms.max(1)),
         ..GateConfig::new(common.redis_url.expose_secret())
     });
-    match (decide, api, background, gate) {
-        (Ok(decide), Ok(api), Ok(background), Ok(gate)) => {
+    match (decide, look_up, api, background, gate) {
+        (Ok(decide), Ok(look_up), Ok(api), Ok(background), Ok(gate)) => {
             found.into_result()?;
             Ok(Servers {
                 decide,
+                look_up,
                 api,
                 background,
                 gate,
             })
         }
-        (decide, _, _, gate) => {
+        (decide, _, _, _, gate) => {
             if let Err(error) = decide {
                 found.check(true, format!("DATABASE_URL: {error}"));
             }
@@ -245,7 +261,7 @@ fn assemble(
     let (look_up, to_look_up) = mpsc::channel(QUEUE_MAX);
     let deciding = Deciding::default();
     own.spawn(look_up::run(
-        servers.decide.clone(),
+        servers.look_up.clone(),
         sync.clone(),
         deciding.clone(),
         to_look_up,
