@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeSet,
     sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
 };
 
 use cli::http_client::Answer;
@@ -11,7 +12,11 @@ use domain::{Buyer, Hold, Shard};
 use futures::future::join_all;
 use reservations::{ReserveOutcome, SettleOutcome};
 use serde_json::json;
-use tests::{Options, World, api};
+use tests::{
+    Options, World, api,
+    proxy::{Fault, Kind, Rule},
+};
+use tokio::task::JoinHandle;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_key_a_hundred_times_at_once_over_two_replicas_is_one_order() {
@@ -229,6 +234,25 @@ fn hold(key: &str, sku: &Sku) -> Hold {
     }
 }
 
+/// Has the gate forget the hold of a first attempt, as in a rebuild, and give its unit away; `false`
+/// when the attempt had ended before.
+async fn given_away(world: &World, key: &str, sku: &Sku, first: &JoinHandle<Answer>) -> bool {
+    let (gate, shard) = (world.gate_client(), Shard(0));
+    let forgotten = tests::wait_for("the first attempt's hold to go, or its end", || async {
+        let released = gate.release(shard, &[hold(key, sku)], &[]).await.ok()?;
+        let gone = released == [SettleOutcome::Done];
+        (gone || first.is_finished()).then_some(gone)
+    })
+    .await;
+    if forgotten {
+        let now = platform::clock::now().timestamp_millis();
+        let another = hold(&format!("another-{key}"), sku);
+        let taken = gate.reserve(shard, now, &[another]).await;
+        assert_eq!(taken, [ReserveOutcome::Ok]);
+    }
+    forgotten
+}
+
 /// What a retry is told that the gate refuses while its first attempt is being decided. Nothing when
 /// the first attempt had ended before: it has 2 s for all of it, and such a round shows nothing.
 async fn beside_its_first_attempt(world: &World, round: usize) -> Option<Answer> {
@@ -252,20 +276,8 @@ async fn beside_its_first_attempt(world: &World, round: usize) -> Option<Answer>
         let (shop, body, key) = (shop.clone(), body.clone(), key.clone());
         async move { shop.place(&key, &body).await }
     });
-    // The gate forgets the first attempt's hold, as in a rebuild, and gives the unit away.
-    let (gate, shard) = (world.gate_client(), Shard(0));
-    let forgotten = tests::wait_for("the first attempt's hold to go, or its end", || async {
-        let released = gate.release(shard, &[hold(&key, &sku)], &[]).await.ok()?;
-        let gone = released == [SettleOutcome::Done];
-        (gone || first.is_finished()).then_some(gone)
-    })
-    .await;
     let mut told = None;
-    if forgotten {
-        let now = platform::clock::now().timestamp_millis();
-        let another = hold(&format!("another-{round}"), &sku);
-        let taken = gate.reserve(shard, now, &[another]).await;
-        assert_eq!(taken, [ReserveOutcome::Ok]);
+    if given_away(world, &key, &sku, &first).await {
         told = Some(shop.place(&key, &body).await).filter(|_| !first.is_finished());
     }
     // A server that waited too long for it has ended the transaction itself.
@@ -299,6 +311,74 @@ async fn a_retry_that_the_gate_refuses_while_its_first_attempt_is_decided_is_tol
     assert_eq!(retry.status, 409, "{text}");
     assert_eq!(retry.json()["code"], "request-in-flight");
     assert!(retry.headers.contains_key("retry-after"));
+    world.settled().await;
+    world.end().await;
+}
+
+/// Retries of a key whose COMMIT arrives 4 s late, over a link that keeps what it is given, while the gate
+/// refuses the key: nobody waits for the answer any more, and still the order may come. Gives what
+/// they were told until it was there; nothing when it did not come, since a server that hears nothing
+/// of a transaction for 5 s ends it.
+async fn told_until_the_commit_arrives(world: &World, round: usize) -> Option<Vec<Answer>> {
+    let name = format!("LATE-{round}");
+    world.operator().put_sku(&name, 1, &json!({})).await;
+    let (shop, body) = (world.shop(), api::order("c-1", &[(&name, 1)]));
+    let (Ok(sku), key) = (Sku::parse(&name), format!("late-{round}")) else {
+        panic!("{name}")
+    };
+    let Some(proxy) = &world.proxy else {
+        panic!("no proxy")
+    };
+    proxy.clear();
+    let late = Fault::DelayRequest(Duration::from_secs(4));
+    proxy.add(Rule::new(Kind::Commit, late).times(1));
+    let first = tokio::spawn({
+        let (shop, body, key) = (shop.clone(), body.clone(), key.clone());
+        async move { shop.place(&key, &body).await }
+    });
+    let forgotten = given_away(world, &key, &sku, &first).await;
+    let first = match first.await {
+        Ok(answer) => answer,
+        Err(error) => panic!("{error}"),
+    };
+    if !forgotten || first.status != 503 {
+        return None;
+    }
+    let (asked, mut told) = (platform::clock::monotonic(), Vec::new());
+    while asked.elapsed() < Duration::from_secs(4) {
+        let answer = shop.place(&key, &body).await;
+        if answer.status == 201 {
+            return Some(told);
+        }
+        told.push(answer);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    None
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_retry_is_refused_nothing_while_the_commit_of_its_first_attempt_may_still_arrive() {
+    let world = World::with(Options {
+        proxy_order_database: true,
+        ..Options::default()
+    })
+    .await;
+    let mut told = None;
+    for round in 0..5 {
+        told = told_until_the_commit_arrives(&world, round).await;
+        if told.is_some() {
+            break;
+        }
+    }
+    let Some(told) = told else {
+        panic!("no COMMIT arrived late and was carried out")
+    };
+    assert!(!told.is_empty());
+    for retry in &told {
+        let text = String::from_utf8_lossy(&retry.body).into_owned();
+        assert!(retry.status == 409 || retry.status == 503, "{text}");
+        assert!(retry.headers.contains_key("retry-after"), "{text}");
+    }
     world.settled().await;
     world.end().await;
 }

@@ -44,5 +44,5 @@ pub use error::{Result, StoreError};
 pub use lease::Lease;
 pub use migrate::migrate;
 pub use orders::Order;
-pub use pool::{Conn, PooledConn, Store, StoreOptions, Tx};
+pub use pool::{Conn, PooledConn, SILENT_IN_TRANSACTION, Store, StoreOptions, Tx};
 pub use probe::Probe;

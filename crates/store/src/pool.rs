@@ -47,6 +47,10 @@ const FRESH_FOR: Duration = Duration::from_secs(1);
 /// them, and the longest may take its whole statement time-out.
 const READ_ONLY_WAIT: Duration = Duration::from_secs(60);
 
+/// How long a transaction may be silent before the server ends it (P14): a COMMIT that arrives later
+/// finds no transaction.
+pub const SILENT_IN_TRANSACTION: Duration = Duration::from_secs(5);
+
 /// A connection, in a transaction or not.
 pub type Conn = sqlx::PgConnection;
 
@@ -89,7 +93,7 @@ impl StoreOptions {
             acquire_timeout: Duration::from_millis(200),
             statement_timeout: Duration::from_secs(5),
             lock_timeout: Duration::from_millis(200),
-            idle_in_transaction_session_timeout: Duration::from_secs(5),
+            idle_in_transaction_session_timeout: SILENT_IN_TRANSACTION,
         }
     }
 

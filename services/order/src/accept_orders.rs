@@ -38,6 +38,10 @@ const LOADED_FROM: usize = 16;
 /// refusal is the last word: what has begun it has taken its keys, and the next run waits for them.
 const ATTEMPT_WITHIN: Duration = Duration::from_millis(700);
 
+/// How long a COMMIT may still arrive that had been sent when its batch was given up, over a link that
+/// keeps what it is given: then its transaction has been silent for too long, and the server ends it.
+const COMMIT_MAY_COME: Duration = store::SILENT_IN_TRANSACTION;
+
 /// Between two runs of a batch.
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -88,10 +92,10 @@ impl AcceptOrders {
         let attempts = waiting
             .iter_mut()
             .flat_map(|one| std::iter::once(&mut one.first).chain(&mut one.twins))
-            .filter_map(|asked| asked.attempt.take())
-            .collect();
+            .filter_map(|asked| asked.attempt.take());
+        let attempts = Arc::new(attempts.collect::<Vec<_>>());
         let batch = Arc::new(Batch {
-            attempts: Arc::new(attempts),
+            attempts: Arc::clone(&attempts),
             requests: waiting
                 .iter()
                 .map(|one| one.first.request.clone())
@@ -110,6 +114,16 @@ impl AcceptOrders {
             .unwrap_or(begun);
         let answers = self.run_batch(batch, until + ACCEPT_WITHIN, false).await;
         metrics::histogram!("accept_duration_seconds").record(begun.elapsed().as_secs_f64());
+        if answers
+            .iter()
+            .any(|placed| matches!(placed, Placed::Unknown))
+        {
+            // Until then a refusal of the gate would be a guess (P11).
+            tokio::spawn(async move {
+                tokio::time::sleep(COMMIT_MAY_COME).await;
+                drop(attempts);
+            });
+        }
         for (one, placed) in waiting.into_iter().zip(answers) {
             self.answer(one, placed);
         }
