@@ -64,6 +64,63 @@ async fn kafka_stopped_in_mid_sale_stops_no_accept_and_everything_drains() {
     kafka.stop().await;
 }
 
+/// A session of somebody else that has taken an id of the outbox and says nothing more.
+async fn holds_a_gap_open(world: &World) -> sqlx::PgConnection {
+    use sqlx::{Connection, Executor};
+    let taken = async {
+        let mut other = sqlx::PgConnection::connect(&world.database_url).await?;
+        other
+            .execute("begin; select pg_current_xact_id(), nextval('outbox_id_seq')")
+            .await?;
+        Ok::<_, sqlx::Error>(other)
+    };
+    match taken.await {
+        Ok(other) => other,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// The relay may not pass an id that might still appear; what it has published beyond that waits for
+/// nobody, however long ago it was written.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_transaction_of_somebody_else_makes_no_backlog_of_what_is_published() {
+    let world = World::start().await;
+    let ttl = json!({"reservation_ttl_seconds": 20});
+    world.operator().put_sku("LONG", 1_000, &ttl).await;
+    let other = holds_a_gap_open(&world).await;
+    let shop = world.shop();
+    let body = api::order("c", &[("LONG", 1)]);
+    let order = api::accepted(&shop.decide("first", &body).await);
+    world.until(&order, "CONFIRMED").await;
+    // What led to it has been published.
+    world
+        .tamper(
+            "update outbox set at = at - interval '1 minute'
+             where type in ('ORDER_RESERVED', 'PAYMENT_COMPLETED')",
+        )
+        .await;
+    // The age is measured every 500 ms.
+    let (begun, mut number) = (platform::clock::monotonic(), 0);
+    while begun.elapsed() < Duration::from_secs(2) {
+        let body = api::order(&format!("c-{number}"), &[("LONG", 1)]);
+        let bound = Duration::from_secs(5);
+        let key = format!("l-{number}");
+        api::accepted(&shop.decide_within(bound, &key, &body).await);
+        number += 1;
+    }
+    wait_for("no event to wait too long", || async {
+        let checks = world.checks().await;
+        let waits = checks.iter().find(|check| check.id == "I17")?;
+        waits.ok.then_some(())
+    })
+    .await;
+    let outages = "select count(*) from outages where reason = 'events are not published'";
+    assert_eq!(world.count(outages).await, 0);
+    drop(other);
+    world.settled().await;
+    world.end().await;
+}
+
 /// How long a refusal takes at the most while PostgreSQL is known to be away (T14).
 const REFUSED_WITHIN: Duration = Duration::from_millis(200);
 

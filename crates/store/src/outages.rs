@@ -14,7 +14,7 @@ use crate::{
 pub struct Signals {
     /// PostgreSQL's clock.
     pub now: Timestamp,
-    /// When the oldest outbox row above the watermark was written.
+    /// When the oldest outbox row that is not published was written.
     pub oldest_unpublished: Option<Timestamp>,
     /// Whether any order is RESERVED: otherwise an outage costs nobody anything.
     pub anyone_waits: bool,
@@ -56,7 +56,8 @@ pub async fn signals(tx: &mut Tx, required: &[&str]) -> Result<Signals> {
         r#"select clock_timestamp() as "now!",
                   (select o.at
                    from outbox o
-                   where o.id > (select low from relay_watermark where name = 'outbox')
+                   where o.id > (select greatest(low, sent)
+                                 from relay_watermark where name = 'outbox')
                    order by o.id
                    limit 1) as oldest,
                   exists (select from orders where status = 'RESERVED') as "anyone_waits!""#

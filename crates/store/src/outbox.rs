@@ -199,15 +199,31 @@ pub async fn watermark(conn: &mut Conn) -> Result<i64> {
         .await
 }
 
-/// Moves the watermark forward; on the connection that holds the leader's lock.
+/// What counts as published: every row up to it that a relay has seen is acknowledged or parked. At
+/// or above the watermark, which gaps hold back.
+///
+/// # Errors
+/// No answer.
+pub async fn sent(conn: &mut Conn) -> Result<i64> {
+    sqlx::query_scalar!(
+        r#"select greatest(low, sent) as "sent!" from relay_watermark where name = 'outbox'"#
+    )
+    .fetch_one(conn)
+    .answer("read what is published")
+    .await
+}
+
+/// Moves the watermark forward and says what counts as published, which a row that appears late may
+/// set back; on the connection that holds the leader's lock.
 ///
 /// # Errors
 /// [`crate::StoreError::Mismatch`] when it is further already: another leader has moved it.
-pub async fn move_watermark(conn: &mut Conn, low: i64) -> Result<()> {
+pub async fn move_watermark(conn: &mut Conn, low: i64, sent: i64) -> Result<()> {
     let done = sqlx::query!(
-        "update relay_watermark set low = $1, moved_at = clock_timestamp()
+        "update relay_watermark set low = $1, sent = $2, moved_at = clock_timestamp()
          where name = 'outbox' and low <= $1",
         low,
+        sent,
     )
     .execute(conn)
     .answer("move the watermark")
@@ -233,7 +249,7 @@ pub async fn park(conn: &mut Conn, id: i64, event_id: Uuid, reason: &str) -> Res
     .map(|_| ())
 }
 
-/// The age of the oldest row above the watermark; `None` when all is published.
+/// The age of the oldest row above what counts as published; `None` when all is.
 ///
 /// # Errors
 /// No answer.
@@ -242,7 +258,7 @@ pub async fn oldest_unpublished_age(store: &Store) -> Result<Option<Duration>> {
     let age = sqlx::query_scalar!(
         r#"select extract(epoch from clock_timestamp() - at)::double precision as "age!"
            from outbox
-           where id > (select low from relay_watermark where name = 'outbox')
+           where id > (select greatest(low, sent) from relay_watermark where name = 'outbox')
            order by id
            limit 1"#
     )

@@ -82,6 +82,11 @@ pub struct Relay {
     pub(super) early: Option<Report>,
     /// The watermark as stored.
     pub(super) low: i64,
+    /// What counts as published, as stored.
+    pub(super) sent: i64,
+    /// What lies up to it was published before and is sent once more, as far as is known: an event
+    /// that came late while nobody led is among it, and counts as published too early.
+    pub(super) repeats: i64,
     /// Up to this id records are sent one at a time: one of them failed in a batch, and it is to be
     /// seen which.
     pub(super) alone_until: i64,
@@ -115,6 +120,7 @@ impl Relay {
             return Ok(None);
         };
         let low = outbox::watermark(lease.conn()).await?;
+        let sent = outbox::sent(lease.conn()).await?;
         let sender =
             Sender::new(&config.brokers, &config.instance).map_err(RelayError::Producer)?;
         let now = clock::monotonic();
@@ -127,6 +133,8 @@ impl Relay {
             in_flight: BTreeMap::new(),
             early: None,
             low,
+            sent,
+            repeats: sent,
             alone_until: low,
             outage: None,
             backoff: Backoff::new(Duration::from_millis(100), Duration::from_secs(5)),
@@ -222,8 +230,8 @@ impl Relay {
 
     /// Reads rows in one statement, and gives new gaps their fence.
     async fn read(&mut self) -> Result<usize, RelayError> {
-        let gaps = self.cursor.gaps();
-        let batch = outbox::read(self.lease.conn(), self.cursor.high(), &gaps, READ).await?;
+        let (gaps, high) = (self.cursor.gaps(), self.cursor.high());
+        let batch = outbox::read(self.lease.conn(), high, &gaps, READ).await?;
         self.spoke_at = clock::monotonic();
         let ids: Vec<i64> = batch.rows.iter().map(|row| row.id).collect();
         let xmin = u64::try_from(batch.xmin).unwrap_or(0);
@@ -234,6 +242,10 @@ impl Relay {
         );
         let taken = self.cursor.take(&ids, xmin);
         self.pending.extend(batch.rows.into_iter().take(taken));
+        // Of a gap: what is there for the first time is no repeat.
+        if let Some(late) = ids.first().filter(|id| **id <= high) {
+            self.repeats = self.repeats.min(late - 1);
+        }
         if self.cursor.needs_fence() {
             let xid = outbox::begin_fence(self.lease.conn()).await?;
             self.cursor.fence(u64::try_from(xid).unwrap_or(u64::MAX));
@@ -320,17 +332,26 @@ impl Relay {
             .unwrap_or(self.low)
     }
 
+    /// Everything up to it that was seen is acknowledged or parked, whatever may appear below it.
+    pub(super) fn sent(&self) -> i64 {
+        let unsent = self.in_flight.range(self.repeats + 1..).next();
+        let waiting = self.pending.iter().map(|row| row.id);
+        let waiting = waiting.filter(|id| *id > self.repeats).min();
+        let first = unsent.map(|(id, _)| *id).into_iter().chain(waiting).min();
+        first.map_or(self.cursor.high().max(self.repeats), |first| first - 1)
+    }
+
     async fn move_watermark(&mut self, now: bool) -> Result<(), RelayError> {
-        let floor = self.floor();
+        let (floor, sent) = (self.floor(), self.sent());
         let due = now || self.in_flight.is_empty() || self.moved_at.elapsed() >= MOVE_EVERY;
-        if floor > self.low && due {
+        if (floor > self.low || sent != self.sent) && due {
             platform::crash_point!(
                 "cp12",
                 if self.in_flight.is_empty(),
                 err => return Err(store::StoreError::no_connection().into())
             );
-            outbox::move_watermark(self.lease.conn(), floor).await?;
-            self.low = floor;
+            outbox::move_watermark(self.lease.conn(), floor, sent).await?;
+            (self.low, self.sent) = (floor, sent);
             self.moved_at = clock::monotonic();
             self.spoke_at = self.moved_at;
         }

@@ -96,6 +96,7 @@ impl Relay {
     /// old one's records turn up after all, each is a repeat: all of them are sent again, from the first.
     pub(super) fn begin_again(&mut self, failed: i64, why: &str) -> Result<(), RelayError> {
         let floor = self.floor();
+        self.repeats = self.sent();
         self.sender = Sender::new(&self.config.brokers, &self.config.instance)
             .map_err(RelayError::Producer)?;
         self.cursor = Cursor::new(floor);

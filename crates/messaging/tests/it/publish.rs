@@ -14,7 +14,7 @@ use rdkafka::{
     admin::{AdminClient, AdminOptions, NewTopic, TopicReplication},
     client::DefaultClientContext,
 };
-use store::outbox;
+use store::{Store, StoreOptions, outbox};
 
 use crate::world::{World, beside, drain, event, wait_for};
 
@@ -94,6 +94,72 @@ async fn a_slow_transaction_is_not_passed_over_and_a_rolled_back_one_does_not_ho
     assert_eq!(keys, HashSet::from([b"slow".to_vec(), b"quick".to_vec()]));
     assert_eq!(relay.low(), 4, "two rolled back ids are closed");
     relay.stand_down().await;
+    world.end().await;
+}
+
+/// How old the oldest event that waits is made to look.
+const OLD: Duration = Duration::from_secs(60);
+
+async fn age(world: &World) -> Option<Duration> {
+    outbox::oldest_unpublished_age(&world.store).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_published_is_old_for_nobody_however_long_a_gap_below_it_stays_open() {
+    let world = World::new().await;
+    let mut relay = world.lead().await;
+    let patient = StoreOptions {
+        idle_in_transaction_session_timeout: Duration::from_mins(10),
+        ..world.options.clone()
+    };
+    let patient = Store::connect(&patient).unwrap();
+    let mut slow = patient.begin().await.unwrap();
+    outbox::begin_fence(&mut slow).await.unwrap();
+    outbox::insert(&mut slow, &[event("slow", 1)])
+        .await
+        .unwrap();
+    world.write(&[event("quick", 1), event("quick", 2)]).await;
+    world.sql("update outbox set at = at - interval '1 minute'");
+    assert!(age(&world).await.unwrap() >= OLD);
+    wait_for("all that is there to be published", async || {
+        let step = relay.step().await.unwrap();
+        assert_eq!(step.low, 0, "the gap is open");
+        step.in_flight == 0 && step.gaps > 0 && age(&world).await.is_none()
+    })
+    .await;
+    world.write(&[event("quick", 3)]).await;
+    assert!(age(&world).await.unwrap() < OLD, "the newest alone waits");
+    wait_for("the newest to be published", async || {
+        relay.step().await.unwrap();
+        age(&world).await.is_none()
+    })
+    .await;
+    relay.stand_down().await;
+
+    // The next leader, whose broker is away, begins at the watermark: what it sends once more is no
+    // younger for it, and what appears now is as old as it is.
+    let mut config = world.relay_config();
+    config.brokers = "127.0.0.1:1".to_owned();
+    config.silence_max = Duration::from_mins(10);
+    let mut relay = world.lead_at(config).await;
+    wait_for("all to be sent again", async || {
+        relay.step().await.unwrap().in_flight == 3
+    })
+    .await;
+    assert_eq!(age(&world).await, None);
+    slow.commit().await.unwrap();
+    world.sql("update outbox set at = at - interval '1 minute' where key = 'slow'");
+    wait_for("what came late to count", async || {
+        relay.step().await.unwrap();
+        age(&world).await.is_some_and(|age| age >= OLD)
+    })
+    .await;
+    drop(relay);
+    let mut relay = world.lead().await;
+    drain(&world, &mut relay).await;
+    assert_eq!((relay.low(), age(&world).await), (4, None));
+    relay.stand_down().await;
+    patient.close().await;
     world.end().await;
 }
 

@@ -51,7 +51,7 @@ pub(super) const NOW: &[LiveRule] = &[
         "I17",
         "select format('%s: %s %s waits since %s', o.id, o.type, o.key, o.at)
          from outbox o
-         where o.id > (select low from relay_watermark where name = 'outbox')
+         where o.id > (select greatest(low, sent) from relay_watermark where name = 'outbox')
            and o.at < now() - interval '5 seconds'",
     ),
     LiveRule {

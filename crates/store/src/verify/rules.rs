@@ -237,7 +237,7 @@ pub(super) const ALL: &[Rule] = &[
         "0 waiting",
         "select format('outbox %s: %s %s since %s', o.id, o.type, o.key, o.at)
          from outbox o
-         where o.id > (select low from relay_watermark where name = 'outbox')
+         where o.id > (select greatest(low, sent) from relay_watermark where name = 'outbox')
            and o.at < now() - interval '5 seconds' order by o.id",
     ),
     // Inbox rows are pruned after 30 days; a partition of the outbox that never fills lives longer.

@@ -20,7 +20,7 @@ async fn backlog(site: &Site) -> anyhow::Result<f64> {
     let mut conn = site.plant.sql().await?;
     let age: Option<f64> = sqlx::query_scalar(
         "select extract(epoch from clock_timestamp() - min(at))::float8 from outbox
-         where id > (select low from relay_watermark where name = 'outbox')",
+         where id > (select greatest(low, sent) from relay_watermark where name = 'outbox')",
     )
     .fetch_one(&mut conn)
     .await?;
