@@ -109,7 +109,7 @@ async fn get(args: GetArgs) -> anyhow::Result<Exit> {
 async fn timeline(args: TimelineArgs) -> anyhow::Result<Exit> {
     let options = StoreOptions::background(args.database_url.expose_secret(), "holdfast order");
     let store = Store::connect(&options)?;
-    let steps = store::timeline::of_order(&store, args.id).await?;
+    let steps = store::timeline::of_order(&store, args.id, store::timeline::Events::All).await?;
     anyhow::ensure!(!steps.is_empty(), "there is no order {}", args.id);
     let places = match args.kafka_brokers {
         Some(brokers) => places(brokers, TopicNames::new(&args.topic_suffix), args.id).await?,

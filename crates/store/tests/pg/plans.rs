@@ -8,9 +8,10 @@ use store::{
     orders::{self, Ending, transition},
     outbox,
     skus::SkuPut,
+    timeline::{self, Events},
 };
 
-use crate::support::{Db, accept, buyer, hold, request, sku, sku_put, with_db};
+use crate::support::{Db, accept, buyer, hold, request, sku, sku_put, wait_for, with_db};
 
 const PAST: &str = "
 insert into idempotency (hold_id, fingerprint, order_id)
@@ -57,6 +58,20 @@ async fn flush(store: &Store) -> Result<()> {
         .await?;
     store.ping().await?;
     Ok(())
+}
+
+/// Rows of a table that were read by the sessions of `store` since the last reset, once all of them have
+/// told: `least` at least.
+async fn rows_read(db: &Db, store: &Store, table: &str, least: i64) -> Result<i64> {
+    let query = format!(
+        "select seq_tup_read + idx_tup_fetch from pg_stat_user_tables where relname = '{table}'"
+    );
+    wait_for("the sessions to tell what they have read", || async {
+        flush(store).await?;
+        Ok(db.number(&query).await? >= least)
+    })
+    .await?;
+    db.number(&query).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -137,4 +152,35 @@ async fn hot_path(store: &Store, round: usize, size: usize) -> Result<()> {
     transition(&mut tx, &endings, now, source::STOCK).await?;
     tx.commit().await?;
     Ok(())
+}
+
+/// An hour's events before the order and an hour's after it.
+const HOURS: &str = "
+insert into outbox (event_id, topic, key, type, source, aggregate_version, data, at)
+select gen_random_uuid(), 'orders.v1', n::text, 'T', '/s', 1, '{}',
+       now() + n * interval '180 ms' * case when $after then 1 else -1 end
+from generate_series(1, 20000) n order by 8;
+analyze outbox;
+";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_timeline_reads_the_outbox_around_its_moments_alone() {
+    with_db(|db| async move {
+        db.put(&sku_put("P", 1_000)).await?;
+        db.run(&HOURS.replace("$after", "false")).await?;
+        let placed = request("1", "c-1", &[("P", 1)]);
+        let (_, accepted) = accept(&db.store, &[placed]).await?;
+        db.run(&HOURS.replace("$after", "true")).await?;
+        let one = db.store_with(|options| options.max_connections = 2);
+        db.run("select pg_stat_reset()").await?;
+        let steps = timeline::of_order(&one, accepted[0].id, Events::Near).await?;
+        let what: Vec<&str> = steps.iter().map(|step| step.what.as_str()).collect();
+        assert_eq!(what, ["RESERVED", "ORDER_RESERVED"]);
+        let read = rows_read(&db, &one, "outbox_p0", 1).await?;
+        // 10 s of them, and 25 steps of the search at either end.
+        assert!((1..1_000).contains(&read), "{read} rows were read");
+        one.close().await;
+        Ok(())
+    })
+    .await;
 }

@@ -1,6 +1,9 @@
 use contracts::{OrderId, Shop};
 use domain::{HoldState, OrderStatus, Shard};
-use store::{PgClock, buyer_units, holds, orders, outages, skus, timeline};
+use store::{
+    PgClock, buyer_units, holds, orders, outages, skus,
+    timeline::{self, Events},
+};
 
 use crate::support::{buyer, hold, order, sku, sku_put, with_db};
 
@@ -140,12 +143,14 @@ async fn a_timeline_tells_history_and_events_by_time() {
             order.id
         ))
         .await?;
-        let steps = timeline::of_order(&db.store, order.id).await?;
+        let steps = timeline::of_order(&db.store, order.id, Events::Near).await?;
+        let all = timeline::of_order(&db.store, order.id, Events::All).await?;
+        assert_eq!(steps, all);
         let what: Vec<&str> = steps.iter().map(|step| step.what.as_str()).collect();
         assert_eq!(what, ["RESERVED", "ORDER_RESERVED", "payment COMPLETED"]);
         assert!(steps[1].event.is_some());
         assert!(
-            timeline::of_order(&db.store, OrderId::generate())
+            timeline::of_order(&db.store, OrderId::generate(), Events::Near)
                 .await?
                 .is_empty()
         );

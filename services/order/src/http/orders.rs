@@ -289,6 +289,9 @@ pub(super) async fn cancel(
 }
 
 /// The story of an order: its changes, payments and events
+///
+/// Events are those written within 5 s of a change of the order, of a payment or of a refund; `holdfast
+/// order timeline` gives all.
 #[utoipa::path(get, path = "/v1/orders/{id}/timeline", tag = "orders",
     security(("shop" = []), ("operator" = [])),
     params(("id" = uuid::Uuid, Path, description = "The order")),
@@ -305,7 +308,7 @@ pub(super) async fn read_timeline(
     if orders::get(&app.store, id, caller.sees()).await?.is_none() {
         return Err(Problem::not_found());
     }
-    let steps = timeline::of_order(&app.store, id).await?;
+    let steps = timeline::of_order(&app.store, id, timeline::Events::Near).await?;
     let timeline = Timeline {
         data: steps.iter().map(StepBody::from).collect(),
     };
