@@ -184,3 +184,64 @@ async fn a_timeline_reads_the_outbox_around_its_moments_alone() {
     })
     .await;
 }
+
+/// Old orders, all CONFIRMED, of which the oldest is not; a rare customer among them.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_of_a_list_costs_what_it_holds_however_rare_its_status() {
+    with_db(|db| async move {
+        for name in ["P", "L"] {
+            db.put(&sku_put(name, 1_000)).await?;
+        }
+        let placed: Vec<_> = ["c-canceled", "c-expired", "c-reserved"]
+            .map(|name| request(name, name, &[("P", 1)]))
+            .into();
+        let (_, accepted) = accept(&db.store, &placed).await?;
+        let [canceled, expired, reserved] = [0, 1, 2].map(|at| accepted[at].id);
+        // Newer than those: ids begin with the time.
+        db.run(&PAST.replace("md5('o' || n)", "('f' || substr(md5('o' || n), 2))"))
+            .await?;
+        for (id, status) in [(canceled, "CANCELED"), (expired, "EXPIRED")] {
+            db.run(&format!(
+                "update orders set status = '{status}', version = 2, ended_at = now() \
+                 where id = '{id}'"
+            ))
+            .await?;
+        }
+        db.run("analyze orders").await?;
+        let one = db.store_with(|options| options.max_connections = 2);
+        db.run("select pg_stat_reset()").await?;
+        let who = buyer("c-expired");
+        let shops = [None, Some(&who.shop)];
+        let mut pages = 0;
+        // More than five times each, so that generic plans are met as well.
+        for _ in 0..8 {
+            for shop in shops {
+                for (status, id) in [
+                    (OrderStatus::Canceled, canceled),
+                    (OrderStatus::Expired, expired),
+                    (OrderStatus::Reserved, reserved),
+                ] {
+                    let page = orders::list(&one, shop, None, Some(status), 10, None).await?;
+                    let found: Vec<_> = page.orders.iter().map(|order| order.id).collect();
+                    assert_eq!((found, page.has_more), (vec![id], false), "{status}");
+                    pages += 1;
+                }
+                let of = Some(&who.customer);
+                let page = orders::list(&one, shop, of, None, 10, None).await?;
+                assert_eq!(page.orders.len(), 1);
+                let confirmed = Some(OrderStatus::Confirmed);
+                let page = orders::list(&one, shop, None, confirmed, 10, None).await?;
+                assert_eq!((page.orders.len(), page.has_more), (10, true));
+                pages += 2;
+            }
+        }
+        let read = rows_read(&db, &one, "orders", pages).await?;
+        assert!(
+            (pages..pages * 15).contains(&read),
+            "{read} rows for {pages} pages"
+        );
+        one.close().await;
+        Ok(())
+    })
+    .await;
+}
