@@ -18,7 +18,7 @@ use rdkafka::{
 use crate::client::{self, DEAD_RECORD_BYTES_MAX, RECORD_BYTES_MAX};
 
 pub use read::{PartitionLag, RawRecord, dump, lag};
-pub(crate) use read::{group_lag, partitions};
+pub(crate) use read::{Polled, group_lag, partitions, poll};
 pub use safety::{check_safety, unsafe_topics};
 pub use write::{Producer, produce};
 

@@ -8,6 +8,7 @@ use rdkafka::{
     Message, Offset, TopicPartitionList,
     consumer::{BaseConsumer, Consumer},
     error::{KafkaError, RDKafkaErrorCode},
+    message::BorrowedMessage,
 };
 
 use super::{AdminError, REQUEST, blocking};
@@ -222,8 +223,8 @@ pub fn dump(
         .map_err(AdminError::request("read a topic"))?;
     let mut read = 0;
     while !open.is_empty() {
-        match reader.poll(REQUEST) {
-            Some(Ok(message)) => {
+        match poll(&reader, REQUEST)? {
+            Polled::Record(message) => {
                 let (partition, offset) = (message.partition(), message.offset());
                 let Some(&high) = open.get(&partition) else {
                     continue;
@@ -236,27 +237,39 @@ pub fn dump(
                     open.remove(&partition);
                 }
             }
-            Some(Err(KafkaError::PartitionEOF(partition))) => {
+            Polled::End(partition) => {
                 open.remove(&partition);
-            }
-            Some(Err(source)) => {
-                return Err(AdminError::Request {
-                    what: "read a topic",
-                    source,
-                });
-            }
-            None => {
-                return Err(AdminError::NotReady {
-                    within: REQUEST,
-                    source: None,
-                });
             }
         }
     }
     Ok(read)
 }
 
-fn raw(message: &rdkafka::message::BorrowedMessage<'_>) -> RawRecord {
+/// What a reader came to.
+pub(crate) enum Polled<'a> {
+    /// A record.
+    Record(BorrowedMessage<'a>),
+    /// The end of this partition, as of now.
+    End(i32),
+}
+
+/// Reads on in what the reader was assigned.
+pub(crate) fn poll(reader: &BaseConsumer, bound: Duration) -> Result<Polled<'_>, AdminError> {
+    match reader.poll(bound) {
+        Some(Ok(record)) => Ok(Polled::Record(record)),
+        Some(Err(KafkaError::PartitionEOF(partition))) => Ok(Polled::End(partition)),
+        Some(Err(source)) => Err(AdminError::Request {
+            what: "read a topic",
+            source,
+        }),
+        None => Err(AdminError::NotReady {
+            within: bound,
+            source: None,
+        }),
+    }
+}
+
+fn raw(message: &BorrowedMessage<'_>) -> RawRecord {
     RawRecord {
         topic: message.topic().to_owned(),
         partition: message.partition(),

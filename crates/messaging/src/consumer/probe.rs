@@ -13,7 +13,6 @@ use platform::{Shutdown, clock};
 use rdkafka::{
     Message, Offset, TopicPartitionList,
     consumer::{BaseConsumer, Consumer},
-    error::KafkaError,
 };
 use tokio::sync::oneshot;
 
@@ -22,7 +21,11 @@ use super::{
     shared::{Reached, Shared},
     watch::Progress,
 };
-use crate::{AdminError, admin, client};
+use crate::{
+    AdminError,
+    admin::{self, Polled},
+    client,
+};
 
 /// How often at the most.
 const EVERY_MAX: Duration = Duration::from_secs(15);
@@ -206,22 +209,10 @@ fn readable(
     let mut found = HashMap::new();
     let mut open = from;
     while !open.is_empty() {
-        match reader.poll(bound.saturating_sub(start.elapsed())) {
-            Some(Ok(record)) => found.extend(open.remove_entry(&record.partition())),
-            Some(Err(KafkaError::PartitionEOF(partition))) => {
+        match admin::poll(reader, bound.saturating_sub(start.elapsed()))? {
+            Polled::Record(record) => found.extend(open.remove_entry(&record.partition())),
+            Polled::End(partition) => {
                 open.remove(&partition);
-            }
-            Some(Err(source)) => {
-                return Err(AdminError::Request {
-                    what: "read a topic",
-                    source,
-                });
-            }
-            None => {
-                return Err(AdminError::NotReady {
-                    within: bound,
-                    source: None,
-                });
             }
         }
     }
