@@ -5,6 +5,10 @@
 //! connection alone, so that one which lost the lease can do none of it. What it sent before it
 //! noticed is sent again by the next leader, with the same event ids.
 //!
+//! A leader that has something to send and gets no acknowledgement gives way: what it lacks may be its
+//! own connection to Kafka, and whether another has a better one is known when that one leads. So the
+//! lease goes round while Kafka is away for all; each time it is taken with a new producer.
+//!
 //! When it dies: before the acknowledgement, the rows are sent again from the watermark; after it
 //! and before the watermark moved, they are sent twice. Consumers tell by (`ce_source`, `ce_id`).
 
@@ -33,10 +37,14 @@ const IDLE: Duration = Duration::from_millis(50);
 /// A step that takes longer talks to nobody: its lease is lost.
 const STEP_MAX: Duration = Duration::from_secs(6);
 
-/// What [`RelayConfig::silence_max`] is in the services. In one run of the tests nothing was published
-/// for the minute after the broker's return, and a new producer is the way on that needs no cause:
-/// whatever the old one had sent is sent again.
-pub const SILENCE_MAX: Duration = Duration::from_secs(15);
+/// Who gave way does not ask for the lease again for half of that or more: whoever stands by asks every
+/// [`STAND_BY`].
+const AFTER_GIVING_WAY: Duration = Duration::from_secs(6);
+
+/// What [`RelayConfig::silence_max`] is in the services. It is also the way out for a process that leads
+/// alone: in one run of the tests nothing was published for the minute after the broker's return, and a
+/// new producer needs no cause; whatever the old one had sent is sent again.
+pub const SILENCE_MAX: Duration = Duration::from_secs(10);
 
 /// What the relay needs.
 #[derive(Debug, Clone)]
@@ -51,8 +59,8 @@ pub struct RelayConfig {
     pub names: TopicNames,
     /// The process, as shown in logs and at the broker.
     pub instance: String,
-    /// How long records may be in flight without any acknowledgement; then a new producer sends them
-    /// again. See [`SILENCE_MAX`].
+    /// How long there may be something to send without any acknowledgement; then the leader gives way.
+    /// See [`SILENCE_MAX`].
     pub silence_max: Duration,
 }
 
@@ -73,16 +81,18 @@ pub async fn run(config: RelayConfig, shutdown: Shutdown) {
     let leads = metrics::gauge!("relay_is_leader", "instance" => config.instance.clone());
     leads.set(0.0);
     let mut backoff = Backoff::new(STAND_BY, Duration::from_secs(5));
-    let mut failing = false;
+    let (mut failing, mut gave_way) = (false, false);
     while !shutdown.has_begun() {
         let pause = match lead_if_free(&config).await {
-            Ok(Some(relay)) => {
+            Ok(Some(mut relay)) => {
                 failing = false;
                 backoff.reset();
                 leads.set(1.0);
-                lead(relay, &config.instance, &shutdown).await;
+                relay.gave_way = gave_way;
+                let ended = lead(&mut relay, &config.instance, &shutdown).await;
+                gave_way = relay.gave_way || ended == Ended::InVain;
                 leads.set(0.0);
-                STAND_BY
+                end(relay, ended, &config.instance).await
             }
             Ok(None) => STAND_BY,
             Err(error) => {
@@ -108,8 +118,44 @@ async fn lead_if_free(config: &RelayConfig) -> Result<Option<Relay>, RelayError>
     }
 }
 
-/// Leads until the lease is lost or shutdown begins.
-async fn lead(mut relay: Relay, instance: &str, shutdown: &Shutdown) {
+/// Why a leadership is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    /// The lease is lost.
+    Lost,
+    /// Nothing is acknowledged.
+    InVain,
+    /// Shutdown began.
+    Shutdown,
+}
+
+/// Gives the lease back, if it is there to be given; how long to wait before it is asked for again.
+async fn end(relay: Relay, ended: Ended, instance: &str) -> Duration {
+    match ended {
+        Ended::Lost => STAND_BY,
+        Ended::InVain => {
+            metrics::counter!("relay_gave_way_total").increment(1);
+            // once, however often the lease goes round before something is acknowledged
+            if !relay.gave_way {
+                tracing::warn!(
+                    relay.instance = instance,
+                    relay.low = relay.low(),
+                    "relay gives way: nothing is acknowledged"
+                );
+            }
+            relay.give_back().await;
+            Backoff::new(AFTER_GIVING_WAY, AFTER_GIVING_WAY).pause()
+        }
+        Ended::Shutdown => {
+            relay.stand_down().await;
+            tracing::info!(relay.instance = instance, "relay stood down for shutdown");
+            STAND_BY
+        }
+    }
+}
+
+/// Leads until the lease is lost, nothing is acknowledged, or shutdown begins.
+async fn lead(relay: &mut Relay, instance: &str, shutdown: &Shutdown) -> Ended {
     tracing::info!(
         relay.instance = instance,
         relay.low = relay.low(),
@@ -120,7 +166,7 @@ async fn lead(mut relay: Relay, instance: &str, shutdown: &Shutdown) {
         let step = tokio::time::timeout(STEP_MAX, relay.step()).await;
         let Ok(step) = step else {
             tracing::warn!("relay stands down: the database does not answer");
-            return;
+            return Ended::Lost;
         };
         match step {
             Ok(step) if step.more => continue,
@@ -131,8 +177,11 @@ async fn lead(mut relay: Relay, instance: &str, shutdown: &Shutdown) {
                     error = &error as &dyn std::error::Error,
                     "relay stands down"
                 );
-                return;
+                return Ended::Lost;
             }
+        }
+        if relay.is_in_vain() {
+            return Ended::InVain;
         }
         tokio::select! {
             // else acknowledgements wait for the next step: a step is a question to the database
@@ -140,8 +189,7 @@ async fn lead(mut relay: Relay, instance: &str, shutdown: &Shutdown) {
             () = wait(pause, shutdown) => {}
         }
     }
-    relay.stand_down().await;
-    tracing::info!(relay.instance = instance, "relay stood down for shutdown");
+    Ended::Shutdown
 }
 
 async fn wait(pause: Duration, shutdown: &Shutdown) {

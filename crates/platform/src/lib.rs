@@ -6,6 +6,7 @@ pub mod config;
 #[cfg(feature = "failpoints")]
 pub mod failpoints;
 pub mod ops;
+pub mod patience;
 pub mod periodic;
 pub mod shutdown;
 pub mod telemetry;
@@ -13,6 +14,7 @@ pub mod watchdog;
 
 pub use config::{CommonConfig, Environment, HoldConfig, PaymentsMode};
 pub use ops::{Ops, serve};
+pub use patience::Patience;
 pub use shutdown::Shutdown;
 
 /// Marks a place between two stores where a process can be told to die; `err` names what it does

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use platform::clock;
+use platform::{Patience, clock};
 use store::{
     Lease, dead_letters,
     lease::HEARTBEAT_EVERY,
@@ -96,8 +96,11 @@ pub struct Relay {
     moved_at: Instant,
     pub(super) measured_at: Option<Instant>,
     pub(super) partitions_at: Option<Instant>,
-    pub(super) acknowledged_at: Instant,
+    /// Whether what is to be sent is acknowledged.
+    pub(super) patience: Patience,
     pub(super) silent: bool,
+    /// This process gave way before, and nothing was acknowledged to it since.
+    pub(super) gave_way: bool,
 }
 
 impl std::fmt::Debug for Relay {
@@ -124,6 +127,7 @@ impl Relay {
         let sender =
             Sender::new(&config.brokers, &config.instance).map_err(RelayError::Producer)?;
         let now = clock::monotonic();
+        let patience = Patience::new(config.silence_max, now);
         Ok(Some(Self {
             config,
             lease,
@@ -142,8 +146,9 @@ impl Relay {
             moved_at: now,
             measured_at: None,
             partitions_at: None,
-            acknowledged_at: now,
+            patience,
             silent: false,
+            gave_way: false,
         }))
     }
 
@@ -225,6 +230,16 @@ impl Relay {
             let error: &dyn std::error::Error = &error;
             tracing::warn!(error, "relay could not move its watermark at the end");
         }
+        self.lease.release().await;
+    }
+
+    /// Whether there has been something to send for too long without any acknowledgement.
+    pub(super) fn is_in_vain(&self) -> bool {
+        self.patience.is_over(clock::monotonic())
+    }
+
+    /// Ends the leadership at once: nothing that is under way is waited for.
+    pub(super) async fn give_back(self) {
         self.lease.release().await;
     }
 

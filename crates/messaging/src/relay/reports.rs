@@ -12,7 +12,7 @@ use super::{
     sender::{Blame, Sender, blame},
 };
 
-/// No acknowledgement for so long, with records in flight, is said once.
+/// No acknowledgement for so long, with something to send, is said once.
 const SILENCE: Duration = Duration::from_secs(5);
 
 impl Relay {
@@ -54,18 +54,12 @@ impl Relay {
             self.begin_again(id, &code.to_string())?;
         } else if self.sender.is_dead() {
             self.begin_again(self.floor() + 1, "fatal producer error")?;
-        } else if !self.in_flight.is_empty()
-            && self.acknowledged_at.elapsed() > self.config.silence_max
-        {
-            self.acknowledged_at = clock::monotonic();
-            self.begin_again(self.floor() + 1, "no acknowledgement for too long")?;
         }
-        self.say_silence();
+        self.heed_silence(acknowledged);
         Ok(acknowledged)
     }
 
     fn recovered(&mut self) {
-        self.acknowledged_at = clock::monotonic();
         let floor = self.floor();
         let passed = self
             .outage
@@ -74,15 +68,25 @@ impl Relay {
         if passed {
             self.backoff.reset();
         }
-        if passed || std::mem::take(&mut self.silent) {
+        let silent = std::mem::take(&mut self.silent) | std::mem::take(&mut self.gave_way);
+        if passed || silent {
             tracing::info!(relay.low = floor, "relay publishes again");
         }
     }
 
-    fn say_silence(&mut self) {
-        if self.in_flight.is_empty() {
-            self.acknowledged_at = clock::monotonic();
-        } else if !self.silent && self.acknowledged_at.elapsed() > SILENCE {
+    /// Whether something is under way, waits, or failed and is to be sent again.
+    fn owes(&self) -> bool {
+        let failed = |outage: &Outage| outage.failed > self.floor();
+        !self.in_flight.is_empty()
+            || !self.pending.is_empty()
+            || self.outage.as_ref().is_some_and(failed)
+    }
+
+    fn heed_silence(&mut self, acknowledged: usize) {
+        let (works, now) = (acknowledged > 0 || !self.owes(), clock::monotonic());
+        self.patience.note(works, now);
+        let said = self.silent || self.gave_way;
+        if !said && self.patience.failing_for(now) > SILENCE {
             self.silent = true;
             tracing::warn!(
                 relay.in_flight = self.in_flight.len(),
@@ -104,7 +108,7 @@ impl Relay {
         self.in_flight.clear();
         self.early = None;
         metrics::counter!("relay_restarts_total").increment(1);
-        if self.outage.is_none() {
+        if self.outage.is_none() && !self.gave_way {
             tracing::warn!(
                 relay.low = floor,
                 reason = why,

@@ -47,44 +47,6 @@ async fn assert_complete(world: &World, cluster: &Mock<'_>, events: usize) {
 }
 
 #[tokio::test]
-async fn a_producer_that_gets_no_answer_is_replaced_and_nothing_is_lost() {
-    let world = World::without_topics().await;
-    let cluster = MockCluster::new(1).unwrap();
-    let names = TopicNames::new("-mock");
-    cluster
-        .create_topic(&names.topic(Topic::Payments), 1, 1)
-        .unwrap();
-    let mut relay = world
-        .lead_at(RelayConfig {
-            brokers: cluster.bootstrap_servers(),
-            names,
-            silence_max: Duration::from_millis(300),
-            ..world.relay_config()
-        })
-        .await;
-    world.write(&[event("k", 1)]).await;
-    drain(&world, &mut relay).await;
-    cluster.broker_down(-1).unwrap();
-    world
-        .write(&(2..=50).map(|n| event("k", n)).collect::<Vec<_>>())
-        .await;
-    let mut sent = false;
-    wait_for("the records to be taken back", async || {
-        let step = relay.step().await.unwrap();
-        assert_eq!(step.low, 1, "nothing is passed");
-        sent |= step.in_flight == 49;
-        sent && step.in_flight == 0
-    })
-    .await;
-    cluster.broker_up(-1).unwrap();
-    drain(&world, &mut relay).await;
-    assert_eq!(relay.low(), 50);
-    relay.stand_down().await;
-    assert_complete(&world, &cluster, 50).await;
-    world.end().await;
-}
-
-#[tokio::test]
 async fn retriable_and_forbidding_answers_park_nothing_and_everything_is_acknowledged_in_the_end() {
     use RDKafkaRespErr::*;
     for errors in [

@@ -9,6 +9,7 @@
 mod broken;
 mod consume;
 mod dead;
+mod gives_way;
 mod group;
 mod ill;
 mod link;

@@ -41,7 +41,7 @@ pub(crate) fn assert_in_order(records: &[RawRecord]) {
     }
 }
 
-fn ids(records: &[RawRecord]) -> HashSet<String> {
+pub(crate) fn ids(records: &[RawRecord]) -> HashSet<String> {
     records
         .iter()
         .map(|record| record.header("ce_id").unwrap().to_owned())
