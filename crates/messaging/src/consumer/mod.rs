@@ -8,7 +8,9 @@
 //! - Offsets are stored after the commit, per partition up to the first record that is not done,
 //!   and only while the partition is still ours.
 //! - A dead letter can be handled again, in a transaction of its own ([`redrive()`]).
-//! - A thread of its own polls the client, so that membership outlives the outage of a database.
+//! - A thread of its own polls the client, so that membership outlives a short outage of the database.
+//!   A member that has not reached it for long leaves the group, since another may reach it, and comes
+//!   back once it answers. When it is away for all, all wait outside.
 
 mod attempt;
 mod handler;
@@ -35,6 +37,9 @@ pub use redrive::{Redriven, redrive};
 
 /// How long a consumer may take from the begin of the shutdown to its end.
 const END: Duration = Duration::from_secs(8);
+/// What [`ConsumerConfig::leaves_after`] is in the services: longer than a failover of the database
+/// takes, since leaving costs two rebalances.
+const LEAVES_AFTER: Duration = Duration::from_secs(30);
 
 /// What a consumer needs besides its handler.
 #[derive(Debug, Clone)]
@@ -49,6 +54,9 @@ pub struct ConsumerConfig {
     pub unclassified: Unclassified,
     /// When lag without progress is taken for what it is.
     pub stall: Stall,
+    /// How long the database may not answer here before the member leaves its group, so that its
+    /// partitions go to one that it answers.
+    pub leaves_after: Duration,
 }
 
 /// How long there may be lag without any progress (P9): records in hand, records that the client
@@ -95,6 +103,7 @@ impl ConsumerConfig {
                 over: Duration::from_secs(60),
             },
             stall: Stall::after(Duration::from_secs(60)),
+            leaves_after: LEAVES_AFTER,
         }
     }
 
@@ -146,7 +155,7 @@ pub async fn run<H: Handler>(
 ) -> Result<(), ConsumerError> {
     let consumer = handler.consumer();
     let poller = poller::Poller::start(&config, consumer)?;
-    let progress = Arc::new(watch::Progress::new());
+    let progress = Arc::new(watch::Progress::new(config.leaves_after));
     watch::begin(consumer, &ops);
     let watched = (store.clone(), ops, poller.shared.clone(), progress.clone());
     let (stall, hopeless) = (config.stall, Arc::new(Notify::new()));

@@ -99,6 +99,7 @@ impl Poller {
             out,
             commands: inbox,
             paused: None,
+            left: false,
         };
         std::thread::Builder::new()
             .name(format!("poll-{}", consumer.as_str()))
@@ -138,6 +139,8 @@ struct Thread {
     commands: std_mpsc::Receiver<Command>,
     /// The assignment that is paused, by the number of its last change.
     paused: Option<Epoch>,
+    /// Whether the group was left.
+    left: bool,
 }
 
 impl Thread {
@@ -158,6 +161,7 @@ impl Thread {
             } else {
                 full_since = None;
             }
+            self.come_or_go();
             self.adjust();
             match self.client.poll(POLL) {
                 Some(Ok(message)) => {
@@ -202,6 +206,30 @@ impl Thread {
                 tracing::debug!(%error, partition = stored.partition, "offset was not stored");
             }
         }
+    }
+
+    /// Leaves the group while it is to be kept out of, and joins it again; the client lives on. What is
+    /// in hand is finished by whoever has it: its records are nobody's of ours any more.
+    fn come_or_go(&mut self) {
+        let out = self.shared.is_out();
+        if out == self.left {
+            return;
+        }
+        let topic = self.shared.topic.as_str();
+        if out {
+            self.client.unsubscribe();
+            tracing::warn!(
+                topic,
+                "consumer leaves its group: the database does not answer"
+            );
+        } else {
+            if let Err(error) = self.client.subscribe(&[topic]) {
+                tracing::warn!(%error, topic, "consumer can't join its group again; it goes on trying");
+                return;
+            }
+            tracing::info!(topic, "consumer joins its group again");
+        }
+        self.left = out;
     }
 
     /// Pauses all partitions while there is no room, new ones too; resumes at half.

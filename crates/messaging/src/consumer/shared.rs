@@ -34,6 +34,7 @@ pub(super) struct Shared {
     outstanding_bytes: AtomicUsize,
     member: AtomicBool,
     connected: AtomicBool,
+    out: AtomicBool,
     polled_at: Mutex<Instant>,
     heard_at: Mutex<Instant>,
 }
@@ -66,6 +67,7 @@ impl Shared {
             outstanding_bytes: AtomicUsize::new(0),
             member: AtomicBool::new(false),
             connected: AtomicBool::new(false),
+            out: AtomicBool::new(false),
             polled_at: Mutex::new(clock::monotonic()),
             heard_at: Mutex::new(clock::monotonic()),
         }
@@ -134,6 +136,16 @@ impl Shared {
     /// Whether a broker is connected, as far as the client is heard.
     pub(super) fn is_connected(&self) -> bool {
         self.connected.load(Ordering::Relaxed) && self.is_heard()
+    }
+
+    /// Has the group left, or joined again.
+    pub(super) fn keep_out(&self, out: bool) {
+        self.out.store(out, Ordering::Relaxed);
+    }
+
+    /// Whether the group is to be kept out of.
+    pub(super) fn is_out(&self) -> bool {
+        self.out.load(Ordering::Relaxed)
     }
 
     fn is_heard(&self) -> bool {

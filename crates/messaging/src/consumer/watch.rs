@@ -11,7 +11,7 @@ use std::{
 };
 
 use contracts::ConsumerName;
-use platform::{Ops, clock};
+use platform::{Ops, Patience, clock};
 use store::{Store, heartbeats};
 
 use super::{
@@ -78,11 +78,14 @@ pub(super) struct Progress {
     away_at: Mutex<Instant>,
     findings: Mutex<Findings>,
     waits_since: Mutex<Option<Instant>>,
+    /// Whether the database answers here.
+    database: Mutex<Patience>,
     stuck: AtomicUsize,
 }
 
 impl Progress {
-    pub(super) fn new() -> Self {
+    /// Nothing was seen yet. A member that the database does not answer leaves after so long.
+    pub(super) fn new(leaves_after: Duration) -> Self {
         let now = clock::monotonic();
         Self {
             begun_at: now,
@@ -91,13 +94,21 @@ impl Progress {
             away_at: Mutex::new(now),
             findings: Mutex::default(),
             waits_since: Mutex::new(None),
+            database: Mutex::new(Patience::new(leaves_after, now)),
             stuck: AtomicUsize::new(0),
         }
     }
 
-    /// Records were done.
+    /// Records were done; the database took part in it.
     pub(super) fn moved(&self) {
-        *lock(&self.moved_at) = clock::monotonic();
+        let now = clock::monotonic();
+        *lock(&self.moved_at) = now;
+        lock(&self.database).note(true, now);
+    }
+
+    /// The database was asked for anything.
+    fn asked(&self, answered: bool) {
+        lock(&self.database).note(answered, clock::monotonic());
     }
 
     /// A dependency is waited for, or not any more.
@@ -155,6 +166,12 @@ fn is_alive(shared: &Shared, progress: &Progress) -> bool {
         && unread.is_none_or(|since| since.elapsed() < WAIT_MAX)
 }
 
+/// Whether records of this member are better handled by another. Not by what fails: a row that is
+/// locked for long fails for whoever tries, and would drive one member out after the other.
+fn gives_way(progress: &Progress) -> bool {
+    lock(&progress.database).is_over(clock::monotonic())
+}
+
 fn see(shared: &Shared, progress: &Progress) -> Seen {
     let now = clock::monotonic();
     let waiting = shared.outstanding() > progress.stuck.load(Ordering::Relaxed);
@@ -171,7 +188,8 @@ fn see(shared: &Shared, progress: &Progress) -> Seen {
         Broker::Away => (false, now),
         Broker::Unasked => (shared.is_connected(), now),
     };
-    if !here || !progress.waits_for().is_zero() {
+    let answered = progress.waits_for().is_zero() && lock(&progress.database).works();
+    if !here || !answered {
         *lock(&progress.away_at) = now;
     }
     let served = since.map(|since| since.max(*lock(&progress.away_at)));
@@ -220,31 +238,42 @@ pub(super) async fn look(
     let judgement = judge(see(shared, progress), rule);
     let stalled = judgement != Judgement::Fine;
     let joined = has_joined(consumer, shared, progress);
-    let detail = match (stalled, joined) {
-        (true, _) => "lag without progress",
-        (false, false) => "joining its group",
-        (false, true) => "",
+    let detail = match (shared.is_out(), stalled, joined) {
+        (true, ..) => "out of its group: the database does not answer",
+        (false, true, _) => "lag without progress",
+        (false, false, false) => "joining its group",
+        (false, false, true) => "",
     };
-    ops.set(condition(consumer), !stalled && joined, detail);
+    ops.set(condition(consumer), detail.is_empty(), detail);
     metrics::gauge!("consumer_stuck_events", "consumer" => consumer.as_str()).set(f64::from(
         u32::try_from(progress.stuck.load(Ordering::Relaxed)).unwrap_or(u32::MAX),
     ));
-    if stalled || !is_alive(shared, progress) {
+    if judgement == Judgement::Hopeless {
         return judgement;
     }
+    let alive = !stalled && is_alive(shared, progress);
+    // one that can't be written to answers all the same
+    let answered = (alive && beat(consumer, store).await) || store.ping().await.is_ok();
+    progress.asked(answered);
+    shared.keep_out(gives_way(progress));
+    judgement
+}
+
+/// Writes the life sign; whether it was written.
+async fn beat(consumer: ConsumerName, store: &Store) -> bool {
     let beaten = match store.conn().await {
         Ok(mut conn) => heartbeats::beat(&mut conn, consumer.as_str()).await,
         Err(error) => Err(error),
     };
-    if let Err(error) = beaten {
-        let error: &dyn std::error::Error = &error;
+    if let Err(error) = &beaten {
+        let error: &dyn std::error::Error = error;
         tracing::debug!(
             error,
             consumer = consumer.as_str(),
             "heartbeat was not written"
         );
     }
-    judgement
+    beaten.is_ok()
 }
 
 #[cfg(test)]
@@ -258,6 +287,7 @@ mod tests {
 
     /// Seconds.
     const LONG: u64 = 9_999;
+    const LONG_ENOUGH: Duration = Duration::from_secs(LONG);
 
     /// Seconds: idle, unpolled, served.
     #[test]
@@ -293,7 +323,8 @@ mod tests {
     #[test]
     fn what_only_another_client_reads_is_lag_as_long_as_a_broker_answers() {
         let shared = Shared::new("a topic".to_owned());
-        let progress = Progress::new();
+        let progress = Progress::new(LONG_ENOUGH);
+        progress.asked(true);
         let found = || Found::Records([(0, 7)].into());
         assert_eq!(see(&shared, &progress).idle, None);
         progress.add_finding(clock::monotonic(), found());
@@ -307,6 +338,12 @@ mod tests {
         progress.waits(true);
         see(&shared, &progress);
         progress.waits(false);
+        assert!(see(&shared, &progress).served < served);
+        // the database is away though nobody waits for it: the member may be out of its group
+        let served = see(&shared, &progress).served;
+        progress.asked(false);
+        see(&shared, &progress);
+        progress.asked(true);
         assert!(see(&shared, &progress).served < served);
         progress.add_finding(later, Found::Nobody);
         assert_eq!(see(&shared, &progress).idle, None);

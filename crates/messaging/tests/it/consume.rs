@@ -318,7 +318,10 @@ async fn a_database_that_is_away_delays_and_loses_nothing() {
     options.url = door.url.clone();
     options.acquire_timeout = Duration::from_secs(1);
     let store = store::Store::connect(&options).unwrap();
-    let running = world.consume_with(Recorder::default(), store, |_| {});
+    // it leaves its group meanwhile, and comes back
+    let running = world.consume_with(Recorder::default(), store, |config| {
+        config.leaves_after = Duration::from_secs(2);
+    });
     world.produce(&producer, 0, "first", b"{}").await;
     wait_for("the first effect", async || world.effects() == 1).await;
     wait_for("a life sign", async || heartbeat_age(&world) <= 2).await;

@@ -3,13 +3,14 @@
 
 use std::time::{Duration, Instant};
 
-use messaging::relay;
+use messaging::{ConsumerConfig, admin::Producer, relay};
 use platform::Shutdown;
 
 use crate::{
     link::{Link, Mode},
+    proxy::Door,
     publish::{assert_in_order, ids},
-    world::{World, event, wait_for},
+    world::{Recorder, World, event, wait_for},
 };
 
 const BOUND: Duration = Duration::from_secs(2);
@@ -77,5 +78,53 @@ async fn a_leader_that_alone_has_lost_kafka_gives_way_and_the_lease_goes_round_w
     let records = world.published().await;
     assert_eq!(ids(&records).len(), 150);
     assert_in_order(&records);
+    world.end().await;
+}
+
+#[tokio::test]
+async fn a_member_that_alone_has_lost_the_database_leaves_its_partitions_to_others_and_comes_back()
+{
+    let world = World::new().await;
+    let producer = Producer::new(&world.brokers).unwrap();
+    let door = Door::start(&world.options.url).await;
+    let mut options = world.options.clone();
+    options.url.clone_from(&door.url);
+    options.acquire_timeout = Duration::from_secs(1);
+    let through = store::Store::connect(&options).unwrap();
+    let bound = |config: &mut ConsumerConfig| config.leaves_after = BOUND;
+    let produce = async |what: &str, count: i32| {
+        for n in 0..count {
+            let id = format!("{what}{n}");
+            world.produce(&producer, n % 3, &id, b"{}").await;
+        }
+    };
+    let first = world.consume_with(Recorder::default(), through, bound);
+    produce("before", 3).await;
+    wait_for("the first has all partitions", async || {
+        world.effects() == 3
+    })
+    .await;
+    let second = world.consume_with(Recorder::default(), world.store.clone(), bound);
+    wait_for("both are ready", async || {
+        first.ops.is_ready() && second.ops.is_ready()
+    })
+    .await;
+
+    door.shut();
+    let lost = Instant::now();
+    produce("during", 60).await;
+    wait_for("the second handles all", async || world.effects() == 63).await;
+    eprintln!("handled by the second after {:?}", lost.elapsed());
+    wait_for("the first is not ready", async || !first.ops.is_ready()).await;
+
+    door.open();
+    wait_for("the first is ready", async || first.ops.is_ready()).await;
+    second.stop().await;
+    produce("after", 3).await;
+    wait_for("the first handles on", async || world.effects() == 66).await;
+    wait_for("all offsets are stored", async || world.lag().await == 0).await;
+    first.stop().await;
+    assert_eq!((world.effects(), world.distinct_effects()), (66, 66));
+    assert_eq!(world.dead_letters(), 0);
     world.end().await;
 }
