@@ -24,12 +24,20 @@ pub const SILENCE_MAX: Duration = Duration::from_secs(2);
 /// No answer.
 pub async fn is_free(store: &Store, key: &str) -> Result<bool> {
     let mut conn = store.conn().await?;
+    is_free_on(&mut conn, key).await
+}
+
+/// The same on this connection; on the one that holds a lease it is a sign of life, too.
+///
+/// # Errors
+/// No answer.
+pub async fn is_free_on(conn: &mut Conn, key: &str) -> Result<bool> {
     // Taken until the end of this statement, which is its transaction.
     sqlx::query_scalar!(
         r#"select pg_try_advisory_xact_lock(hashtextextended($1, 0)) as "free!""#,
         key,
     )
-    .fetch_one(&mut *conn)
+    .fetch_one(conn)
     .answer("ask for a lease")
     .await
 }

@@ -122,7 +122,7 @@ async fn work(
         servers::pause(own).await;
     }
 
-    let leader = Leader::default();
+    let leader = Leader::new();
     own.spawn(
         leader
             .clone()
@@ -135,7 +135,7 @@ async fn work(
         own,
     }
     .start(config, &options);
-    servers::watch(stock, ops, own);
+    servers::watch(stock, &leader, ops, own);
 
     let common = &config.common;
     let names = TopicNames::new(&common.topic_suffix);

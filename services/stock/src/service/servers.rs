@@ -9,7 +9,7 @@ use store::{Store, StoreOptions};
 use tokio::time::sleep;
 
 use super::StartError;
-use crate::{Config, Stock, health::Health};
+use crate::{Config, Stock, health::Health, leader::Leader};
 
 /// How often they are looked at.
 const WATCH_EVERY: Duration = Duration::from_secs(1);
@@ -95,13 +95,13 @@ fn unsafe_redis(policy: &str) -> String {
 }
 
 /// Readiness: PostgreSQL decides it. Without Redis the service works, without the gate; a Redis that
-/// evicts keys is no gate.
-pub(super) fn watch(stock: &Stock, ops: &Ops, own: &Shutdown) {
-    let (stock, ops) = (stock.clone(), ops.clone());
+/// evicts keys is no gate. Who leads the upkeep is told whether Redis answers here.
+pub(super) fn watch(stock: &Stock, leader: &Leader, ops: &Ops, own: &Shutdown) {
+    let (stock, leader, ops) = (stock.clone(), leader.clone(), ops.clone());
     let store = Arc::new(Health::new("asking PostgreSQL"));
     let gate = Arc::new(Health::new("asking Redis"));
     periodic::spawn(own, WATCH_EVERY, move || {
-        let (stock, ops) = (stock.clone(), ops.clone());
+        let (stock, leader, ops) = (stock.clone(), leader.clone(), ops.clone());
         let (store, gate) = (Arc::clone(&store), Arc::clone(&gate));
         async move {
             let pinged = stock.store.ping().await;
@@ -113,6 +113,7 @@ pub(super) fn watch(stock: &Stock, ops: &Ops, own: &Shutdown) {
             );
             let checked = stock.gate.check_safety().await;
             gate.note(&checked);
+            leader.gate_answers(checked.is_ok());
             match checked {
                 Ok(safety) if !safety.is_safe() => {
                     metrics::counter!("alarms_total", "kind" => "redis-evicts").increment(1);

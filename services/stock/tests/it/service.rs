@@ -1,11 +1,11 @@
 //! The service as a whole: it starts while Kafka is away, refuses what is unsafe, and stops in time.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use platform::{CommonConfig, Environment, HoldConfig, PaymentsMode, Shutdown};
 use stock::Config;
 
-use crate::support::{World, eventually};
+use crate::support::{Door, World, eventually};
 
 fn config(world: &World, redis: &str) -> Config {
     Config {
@@ -82,6 +82,82 @@ async fn two_replicas_without_kafka_expire_sweep_and_rebuild_and_stop_in_time() 
         replica.unwrap().unwrap();
     }
     world.assert_invariants().await;
+}
+
+/// A leader that alone has lost Redis gives the upkeep to one that has not. Without Redis for all it
+/// stays where it is, and orders expire as ever.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn the_upkeep_goes_to_a_replica_that_reaches_redis_and_nowhere_while_none_does() {
+    const HEIR: &str = "holdfast.stock.upkeep.heir";
+    let world = World::new().await;
+    world.sku("A", 100, None).await;
+    let redis = std::env::var("REDIS_URL").unwrap();
+    let doors = [Door::start(&redis).await, Door::start(&redis).await];
+    let shutdown = Shutdown::new();
+    let start = |n: usize| {
+        let config = config(&world, &doors[n].url);
+        tokio::spawn(stock::run(config, shutdown.clone()))
+    };
+    let first = start(0);
+    eventually("the first leads", async || leader(&world).await.is_some()).await;
+    eventually("the gate is built", async || is_open(&world).await).await;
+    let second = start(1);
+    eventually("the second is the heir", async || {
+        holder(&world, HEIR).await.is_some()
+    })
+    .await;
+
+    let before = leader(&world).await;
+    doors[0].shut();
+    let lost = Instant::now();
+    world.lose_gate().await;
+    eventually("the gate is rebuilt", async || is_open(&world).await).await;
+    eprintln!("rebuilt by the second after {:?}", lost.elapsed());
+    let second_leads = leader(&world).await;
+    assert!(second_leads.is_some() && second_leads != before);
+
+    doors[1].shut();
+    let due = world.place("c", &[("A", 1)], -1.0).await;
+    let lost = Instant::now();
+    eventually("an order expires, and nobody else leads", async || {
+        world.all_is_well().await;
+        assert_eq!(leader(&world).await, second_leads);
+        world.status(due.order).await == "EXPIRED" && lost.elapsed() > Duration::from_secs(7)
+    })
+    .await;
+
+    doors[0].open();
+    let back = Instant::now();
+    eventually("the first leads again", async || {
+        let leads = leader(&world).await;
+        leads.is_some() && leads != second_leads
+    })
+    .await;
+    eprintln!("led by the first after {:?}", back.elapsed());
+    shutdown.begin();
+    for replica in [first, second] {
+        replica.await.unwrap().unwrap();
+    }
+}
+
+async fn is_open(world: &World) -> bool {
+    let gate = &world.stock.gate;
+    let epoch = gate.current_epoch(crate::support::SHARD).await.unwrap();
+    epoch.is_some_and(|epoch| epoch.open)
+}
+
+async fn leader(world: &World) -> Option<i32> {
+    holder(world, "holdfast.stock.upkeep").await
+}
+
+/// The session that holds the lease of this name.
+async fn holder(world: &World, lease: &str) -> Option<i32> {
+    let query = format!(
+        "select max(a.pid) from pg_stat_activity a
+         join pg_locks l on l.pid = a.pid and l.locktype = 'advisory' and l.granted
+         where a.datname = current_database() and a.application_name like '%lease {lease}'"
+    );
+    world.value(&query).await
 }
 
 #[tokio::test]

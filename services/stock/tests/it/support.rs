@@ -1,5 +1,6 @@
 //! A database and a key prefix of a test's own, with orders in them and news of payments for them.
 
+mod door;
 mod invariants;
 mod news;
 mod orders;
@@ -19,6 +20,7 @@ use store::{Store, StoreOptions};
 use tokio::sync::OnceCell;
 
 pub(crate) use self::{
+    door::Door,
     news::{News, completed, failed, refunded},
     orders::{Placed, dollars, hold, money, sku},
 };
@@ -225,6 +227,23 @@ impl World {
 
     pub(crate) async fn count(&self, from: &str) -> i64 {
         self.value(&format!("select count(*) from {from}")).await
+    }
+}
+
+impl World {
+    /// As a Redis that was wiped.
+    pub(crate) async fn lose_gate(&self) {
+        let mut redis = self.redis.clone();
+        let keys: Vec<String> = redis::cmd("KEYS")
+            .arg(format!("{}:*", self.prefix))
+            .query_async(&mut redis)
+            .await
+            .unwrap();
+        let _: i64 = redis::cmd("DEL")
+            .arg(keys)
+            .query_async(&mut redis)
+            .await
+            .unwrap();
     }
 }
 
