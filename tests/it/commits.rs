@@ -355,15 +355,15 @@ async fn a_sku_that_was_changed_and_cannot_be_read_back_is_said_to_be_unknown() 
     proxy.add(Rule::new(Kind::Commit, slow));
     // Until the lock comes in time, on a machine that has too much to do.
     let mut ttl_seconds = 60;
-    let answer = wait_for("a PUT that is not read back", || {
+    let waits = wait_for("a PUT that is not read back", || {
         ttl_seconds += 1;
         let (world, ttl_seconds) = (&world, ttl_seconds);
         async move {
             let answer = put_that_is_not_read_back(world, ttl_seconds).await;
             (answer.status != 200).then_some(answer)
         }
-    })
-    .await;
+    });
+    let answer = Box::pin(waits).await;
     assert_eq!(answer.status, 503, "{}", answer.json());
     assert_eq!(answer.json()["outcome"], "unknown", "{}", answer.json());
     proxy.clear();
