@@ -353,7 +353,7 @@ impl Relay {
         let waiting = self.pending.iter().map(|row| row.id);
         let waiting = waiting.filter(|id| *id > self.repeats).min();
         let first = unsent.map(|(id, _)| *id).into_iter().chain(waiting).min();
-        first.map_or(self.cursor.high().max(self.repeats), |first| first - 1)
+        first.map_or_else(|| self.cursor.high().max(self.repeats), |first| first - 1)
     }
 
     async fn move_watermark(&mut self, now: bool) -> Result<(), RelayError> {
