@@ -350,8 +350,11 @@ impl Pg {
             payment.order == order
                 && match payment.state {
                     PaymentState::Pending => true,
+                    // One that settlement has flagged is not on its way any more.
                     PaymentState::Completed => {
-                        !payment.applied && !self.refunds.contains_key(number)
+                        !payment.applied
+                            && payment.flagged.is_none()
+                            && !self.refunds.contains_key(number)
                     }
                     PaymentState::Failed => false,
                 }
