@@ -217,6 +217,7 @@ impl Pg {
         let price = self.orders.get(&order).map(|found| found.hold.units());
         let right = price == Some(amount) || rules.breaks(Mutation::AnyAmountConfirms);
         self.capture(payment, order, amount);
+        self.ask_for_the_rest(payment);
         let refunded_before = self.refunds.contains_key(&payment);
         if view != OrderView::Unknown && refunded_before {
             return Told::Handled(Handled::RefundedBefore);
@@ -291,7 +292,26 @@ impl Pg {
                 self.payments.insert(payment, row);
             }
         }
-        self.count_refund(payment);
+        // It may have gone back before we heard that it had come.
+        let external = self.refunds.get(&payment);
+        if let Some(refund) = external.filter(|refund| refund.state == RefundState::External) {
+            self.count_refund(payment, refund.amount);
+        }
+    }
+
+    /// Of a payment of which a part went back before its capture was known the rest is asked for: it
+    /// is never applied.
+    fn ask_for_the_rest(&mut self, payment: PaymentNo) {
+        let (Some(row), Some(refund)) =
+            (self.payments.get(&payment), self.refunds.get_mut(&payment))
+        else {
+            return;
+        };
+        let rest = row.captured - row.refunded;
+        if refund.state == RefundState::External && !row.applied && rest > 0 {
+            refund.amount = rest;
+            refund.state = RefundState::Requested;
+        }
     }
 
     fn failed(&mut self, payment: PaymentNo, order: OrderNo, is_final: bool, rules: Rules) -> Told {
@@ -365,17 +385,18 @@ impl Pg {
             Some(refund) => {
                 if refund.state == RefundState::Requested {
                     refund.state = RefundState::Closed;
+                    self.count_refund(payment, amount);
                 }
                 Handled::RefundClosed
             }
             None => {
                 let state = RefundState::External;
                 self.refunds.insert(payment, Refund { amount, state });
+                self.count_refund(payment, amount);
                 self.flag(payment, Flag::ExternalRefund);
                 Handled::RefundExternal
             }
         };
-        self.count_refund(payment);
         Told::Handled(handled)
     }
 
@@ -389,18 +410,11 @@ impl Pg {
         }
     }
 
-    /// Brings the refunded amount in line; never more than was captured.
-    fn count_refund(&mut self, payment: PaymentNo) {
-        let (Some(refund), Some(row)) =
-            (self.refunds.get(&payment), self.payments.get_mut(&payment))
-        else {
-            return;
-        };
-        let gone = match refund.state {
-            RefundState::Requested => 0,
-            RefundState::Closed | RefundState::External => refund.amount,
-        };
-        row.refunded = gone.min(row.captured);
+    /// Adds what went back; never more than was captured.
+    fn count_refund(&mut self, payment: PaymentNo, amount: i32) {
+        if let Some(row) = self.payments.get_mut(&payment) {
+            row.refunded = (row.refunded + amount).min(row.captured);
+        }
     }
 
     fn flag(&mut self, payment: PaymentNo, flag: Flag) {
@@ -429,5 +443,22 @@ impl Pg {
         };
         self.payments.insert(payment, row);
         true
+    }
+
+    /// Our payment service records what became of a charge: what was captured, 0 when it was
+    /// declined. Once: a payment that is recorded stays as it is.
+    pub fn record_charge(&mut self, payment: PaymentNo, captured: i32) -> bool {
+        match self.payments.get_mut(&payment) {
+            Some(row) if row.state == PaymentState::Pending => {
+                row.captured = captured;
+                row.state = if captured > 0 {
+                    PaymentState::Completed
+                } else {
+                    PaymentState::Failed
+                };
+                true
+            }
+            Some(_) | None => false,
+        }
     }
 }

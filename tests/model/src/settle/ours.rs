@@ -151,18 +151,10 @@ impl Settle {
     fn record(&self, state: &mut State, n: u8) {
         let worker = std::mem::replace(&mut state.workers[usize::from(n)], Worker::Idle);
         let captured = worker == Worker::Captured;
-        let Some(row) = state.pg.payments.get_mut(&PAYMENT) else {
-            return;
-        };
-        if row.state != PaymentState::Pending {
+        let units = if captured { PRICE } else { 0 };
+        if !state.pg.record_charge(PAYMENT, units) {
             return;
         }
-        row.state = if captured {
-            PaymentState::Completed
-        } else {
-            PaymentState::Failed
-        };
-        row.captured = if captured { PRICE } else { 0 };
         state.log.push(if captured {
             News::Completed {
                 payment: PAYMENT,
