@@ -20,7 +20,7 @@ use crate::{catalogue::Catalogue, deciding::Attempt};
 
 /// Requests to be decided together, first come first served; no hold id comes twice.
 #[derive(Debug)]
-pub(crate) struct Batch {
+pub struct Batch {
     pub(crate) requests: Vec<OrderRequest>,
     /// One per request: after it nothing is taken.
     pub(crate) deadlines: Vec<Timestamp>,
@@ -32,15 +32,36 @@ pub(crate) struct Batch {
     pub(crate) attempts: Arc<Vec<Attempt>>,
 }
 
+impl Batch {
+    /// Requests with their deadlines that no queue has gathered: for whoever compares this
+    /// transaction with the model.
+    #[must_use]
+    pub fn of(requests: Vec<(OrderRequest, Timestamp)>) -> Self {
+        let (requests, deadlines): (Vec<_>, Vec<_>) = requests.into_iter().unzip();
+        Self {
+            traceparents: vec![None; requests.len()],
+            requests,
+            deadlines,
+            by_kafka: false,
+            attempts: Arc::default(),
+        }
+    }
+}
+
 /// What became of one request, if the transaction commits.
 #[derive(Debug, Clone)]
-pub(crate) enum Verdict {
+pub enum Verdict {
     /// It was accepted now.
     Accepted(Order),
     /// It was accepted before: the order as it is now.
     Before(Order),
     /// It was rejected before; only requests by Kafka are.
-    Rejected { code: Code, detail: String },
+    Rejected {
+        /// Why.
+        code: Code,
+        /// For people.
+        detail: String,
+    },
     /// Its key was used with another body.
     KeyReused,
     /// A rule says no.
@@ -51,11 +72,11 @@ pub(crate) enum Verdict {
 
 /// What a batch came to.
 #[derive(Debug)]
-pub(crate) struct Decided {
+pub struct Decided {
     /// One per request, in their order.
-    pub(crate) verdicts: Vec<Verdict>,
+    pub verdicts: Vec<Verdict>,
     /// PostgreSQL's clock under the locks, when anything was locked.
-    pub(crate) now: Option<Timestamp>,
+    pub now: Option<Timestamp>,
 }
 
 impl Decided {
@@ -77,7 +98,7 @@ impl Decided {
 ///
 /// # Errors
 /// The database; [`StoreError::must_rerun`] asks for the same batch again.
-pub(crate) async fn decide(
+pub async fn decide(
     tx: &mut Tx,
     batch: &Batch,
     catalogue: &Catalogue,

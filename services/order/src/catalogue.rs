@@ -21,7 +21,7 @@ pub(crate) struct Seen {
 
 /// Shared by all stages.
 #[derive(Debug, Default)]
-pub(crate) struct Catalogue {
+pub struct Catalogue {
     seen: RwLock<HashMap<Sku, Seen>>,
     /// How long holds last.
     rules: HoldRules,

@@ -3,7 +3,7 @@
 //! [`run`] starts everything; a request is four files deep: `http/orders.rs`, `place_orders.rs`, then
 //! the gate (`admit_orders.rs`) or the transaction (`accept_batch.rs`).
 
-mod accept_batch;
+pub mod accept_batch;
 mod accept_orders;
 mod adjust_stock;
 mod admit_orders;
@@ -26,5 +26,6 @@ mod service;
 mod sync_gate;
 mod watch_orders;
 
+pub use catalogue::Catalogue;
 pub use config::Config;
 pub use service::{RunError, run};
