@@ -1,6 +1,6 @@
 //! The outbox and its relay (P8): ids are taken at the insert and rows appear at the commit, so a
 //! row may appear below one that was read already. Writers that commit late or roll back, a relay
-//! that dies, loses its lock or its acknowledgements, and a second one that takes over.
+//! that dies, loses its lock, a record or its acknowledgement, and a second one that takes over.
 //!
 //! One order has two events: its second writer begins after the first has committed, as a later
 //! change saw the earlier one. Writers of other orders come between.
@@ -77,6 +77,8 @@ pub struct Leader {
     /// Rows that were read and are not acknowledged, in sending order, and how many were sent.
     sending: Vec<u8>,
     sent: usize,
+    /// The last record that was sent never arrives, nor does any after it.
+    lost: bool,
 }
 
 /// Everything.
@@ -87,6 +89,8 @@ pub struct State {
     next_id: u8,
     /// `relay_watermark.low`.
     low: u8,
+    /// Whether it was moved back: what lies below it may be dropped.
+    went_back: bool,
     leader: Option<Leader>,
     /// One that was stopped, lost its lock, and goes on.
     stale: Option<Leader>,
@@ -115,6 +119,9 @@ pub enum Step {
     Fence(bool),
     /// It sends the next record.
     Send(bool),
+    /// It sends the next record, which never arrives: its broker or its connection dies, and all that
+    /// is left to it is to die as well.
+    SendIsLost(bool),
     /// The first record that was sent is acknowledged.
     Acknowledge(bool),
     /// It moves the watermark.
@@ -132,6 +139,7 @@ const REACHED: &[&str] = &[
     "a new leader sends a record again",
     "a stale leader can't move the watermark",
     "two events are in one read",
+    "a record is lost on its way",
 ];
 
 impl Relay {
@@ -247,10 +255,15 @@ impl Relay {
         if leader.gaps.iter().any(|gap| gap.fence.is_none()) {
             steps.push(Step::Fence(stale));
         }
-        if leader.sent < leader.sending.len() && state.log.len() < self.bounds.log {
-            steps.push(Step::Send(stale));
+        if leader.sent < leader.sending.len() && !leader.lost {
+            if state.log.len() < self.bounds.log {
+                steps.push(Step::Send(stale));
+            }
+            if state.deaths < self.bounds.deaths {
+                steps.push(Step::SendIsLost(stale));
+            }
         }
-        if leader.sent > 0 {
+        if leader.sent > usize::from(leader.lost) {
             steps.push(Step::Acknowledge(stale));
         }
         if self.floor(leader) != state.low {
@@ -280,6 +293,7 @@ impl Model for Relay {
             next_xid: 1,
             next_id: 1,
             low: 0,
+            went_back: false,
             leader: None,
             stale: None,
             log: Vec::new(),
@@ -340,6 +354,7 @@ impl Model for Relay {
                     gaps: Vec::new(),
                     sending: Vec::new(),
                     sent: 0,
+                    lost: false,
                 });
             }
             Step::Read(stale) => self.read(&mut state, stale),
@@ -359,6 +374,12 @@ impl Model for Relay {
                 }
                 state.log.push(id);
             }
+            Step::SendIsLost(stale) => {
+                let leader = leader(&mut state, stale)?;
+                leader.sent += 1;
+                leader.lost = true;
+                self.tally.hit("a record is lost on its way");
+            }
             Step::Acknowledge(stale) => {
                 let leader = leader(&mut state, stale)?;
                 leader.sending.remove(0);
@@ -370,6 +391,7 @@ impl Model for Relay {
                     self.tally.hit("a stale leader can't move the watermark");
                     state.stale = None;
                 } else {
+                    state.went_back |= floor < state.low;
                     state.low = floor;
                 }
             }
@@ -397,6 +419,9 @@ impl Model for Relay {
                     Writer::Inserted { id, .. } => *id > state.low,
                     Writer::Idle | Writer::Begun { .. } | Writer::RolledBack => true,
                 })
+            }),
+            Property::always("the watermark never goes back", |_, state: &State| {
+                !state.went_back
             }),
             Property::always("the relay skips no event", |model: &Self, state: &State| {
                 let Some(leader) = &state.leader else {
