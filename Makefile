@@ -9,7 +9,7 @@ PROFILE ?= dev
 # Of `make chaos`: how long, and which choices (a new seed when there is none).
 SECONDS := 600
 SEED :=
-# Of the model, which it ends with; `make model` alone walks the small configurations.
+# Of the model, which it ends with; `make model` alone walks all but the large configurations.
 STATES := 10000000
 WALK := cargo run --locked --quiet --package model --features walk --
 BIN := target/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))/holdfast
@@ -44,8 +44,8 @@ test: ## Every test, on real servers
 teeth: ## Plant each bug of tests/teeth, and see its test fail
 	@scripts/teeth.sh
 
-model: ## Every state of the protocol's model; at least STATES=2000000, and each broken rule found
-	$(WALK) --mutations --states $(if $(filter command,$(firstword $(origin STATES))),$(STATES),2000000)
+model: ## Every state of the model (at least STATES=2000000), and each broken rule found
+	$(WALK) --all --mutations --states $(if $(filter command,$(firstword $(origin STATES))),$(STATES),2000000)
 
 check: ## Format, lints, crate edges, golden files, stale query cache
 	@scripts/check.sh

@@ -20,7 +20,7 @@ pub struct Configuration {
     pub name: &'static str,
     /// What it is about.
     pub about: &'static str,
-    /// Whether it is walked by `make test`, or only when many states are asked for.
+    /// When it is walked.
     pub size: Size,
     run: fn(Rules, Until, usize) -> Outcome,
 }
@@ -28,9 +28,11 @@ pub struct Configuration {
 /// When a configuration is walked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Size {
-    /// Always.
+    /// By `make test` too.
     Small,
-    /// When more than a few million states are asked for.
+    /// By `make model`.
+    Medium,
+    /// When more states are asked for than the others have.
     Large,
 }
 
@@ -88,12 +90,12 @@ fn loss(units: i32, sendings: &[Sending]) -> Bounds {
 
 const TWINS: &[Sending] = &[to(0, 0, 0), to(1, 0, 0), to(1, 1, 0)];
 
-/// All of them, from the smallest.
+/// All of them.
 pub const CONFIGURATIONS: &[Configuration] = &[
     Configuration {
         name: "accept-twins",
         about: "one unit, two keys, a twin at the other process: replies that are lost, deadlines, syncs that are lost, late and repeated",
-        size: Size::Small,
+        size: Size::Medium,
         run: |rules, until, threads| walk(Accept::new(bounds(1, TWINS), rules), until, threads),
     },
     Configuration {
@@ -136,7 +138,7 @@ pub const CONFIGURATIONS: &[Configuration] = &[
     Configuration {
         name: "syncs",
         about: "an order and a request: two syncs under way at once, each lost, late or repeated",
-        size: Size::Small,
+        size: Size::Medium,
         run: |rules, until, threads| {
             let bounds = Bounds {
                 orders_before: 1,
@@ -149,7 +151,7 @@ pub const CONFIGURATIONS: &[Configuration] = &[
     Configuration {
         name: "rebuild",
         about: "a live order, two rebuilds at once, one request meanwhile, two losses",
-        size: Size::Small,
+        size: Size::Medium,
         run: |rules, until, threads| {
             let bounds = Bounds {
                 orders_before: 1,
@@ -179,7 +181,7 @@ pub const CONFIGURATIONS: &[Configuration] = &[
     Configuration {
         name: "settle-upstream",
         about: "an order and two payments of another service: right and wrong amounts, failures, news repeated and in any order",
-        size: Size::Small,
+        size: Size::Medium,
         run: |rules, until, threads| {
             let bounds = settle::Bounds {
                 payer: Payer::Upstream,
@@ -209,7 +211,7 @@ pub const CONFIGURATIONS: &[Configuration] = &[
     Configuration {
         name: "relay",
         about: "three writers that commit late or roll back, a relay that dies, one that is stopped and goes on",
-        size: Size::Small,
+        size: Size::Medium,
         run: |rules, until, threads| {
             let bounds = relay::Bounds {
                 writers: 3,

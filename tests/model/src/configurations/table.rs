@@ -2,22 +2,11 @@
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
-use super::{CONFIGURATIONS, Configuration, Size};
-use crate::{
-    Mutation, Rules,
-    check::{Outcome, Until},
-};
+use super::Configuration;
+use crate::{Mutation, check::Outcome};
 
 /// A configuration and what its walk came to.
 pub type Walked = (&'static Configuration, Outcome);
-
-/// Walks all configurations up to a size.
-#[must_use]
-pub fn walk_all(size: Size, threads: usize) -> Vec<Walked> {
-    let all = CONFIGURATIONS.iter().filter(|one| one.size <= size);
-    all.map(|one| (one, one.run(Rules::default(), Until::Exhausted, threads)))
-        .collect()
-}
 
 /// Configuration, states, transitions, depth, seconds; then the sum.
 #[must_use]
