@@ -44,8 +44,9 @@ test: ## Every test, on real servers
 teeth: ## Plant each bug of tests/teeth, and see its test fail
 	@scripts/teeth.sh
 
-model: ## Every state of the model (at least STATES=2000000), and each broken rule found
+model: ## Every state of the model (at least STATES=2000000), each broken rule found; the model against the code
 	$(WALK) --all --mutations --states $(if $(filter command,$(firstword $(origin STATES))),$(STATES),2000000)
+	@scripts/refinement.sh
 
 check: ## Format, lints, crate edges, golden files, stale query cache
 	@scripts/check.sh

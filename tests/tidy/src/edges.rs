@@ -73,6 +73,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "bench",
         ],
     ),
+    ("model", &["contracts", "domain"]),
     (
         "tests",
         &[
@@ -88,6 +89,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "gateway-sim",
             "bench",
             "cli",
+            "model",
         ],
     ),
     (
@@ -104,7 +106,6 @@ const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     ("tidy", &["contracts", "domain"]),
-    ("model", &["contracts", "domain"]),
 ];
 
 /// The driver of each outside system, and who may name it. The suite of a service lives in its
