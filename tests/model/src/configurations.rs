@@ -88,6 +88,17 @@ fn loss(units: i32, sendings: &[Sending]) -> Bounds {
     }
 }
 
+/// Two rebuilds at once, twice.
+fn rebuilds() -> Bounds {
+    Bounds {
+        orders_before: 1,
+        losses: 2,
+        rebuilds: 2,
+        ends: &[Confirmed],
+        ..bounds(2, &[to(0, 2, 0)])
+    }
+}
+
 const TWINS: &[Sending] = &[to(0, 0, 0), to(1, 0, 0), to(1, 1, 0)];
 
 /// All of them.
@@ -137,28 +148,25 @@ pub const CONFIGURATIONS: &[Configuration] = &[
     },
     Configuration {
         name: "syncs",
-        about: "an order and a request: two syncs under way at once, each lost, late or repeated",
+        about: "two orders: two syncs under way at once, each lost, late or repeated",
         size: Size::Medium,
         run: |rules, until, threads| {
             let bounds = Bounds {
-                orders_before: 1,
+                orders_before: 2,
                 syncs: 2,
-                ..bounds(3, &[to(0, 2, 0)])
+                ..bounds(3, &[])
             };
             walk(Accept::new(bounds, rules), until, threads)
         },
     },
     Configuration {
         name: "rebuild",
-        about: "a live order, two rebuilds at once, one request meanwhile, two losses",
+        about: "a live order, two rebuilds at once, one request meanwhile, a loss",
         size: Size::Medium,
         run: |rules, until, threads| {
             let bounds = Bounds {
-                orders_before: 1,
-                losses: 2,
-                rebuilds: 2,
-                ends: &[Confirmed],
-                ..bounds(2, &[to(0, 2, 0)])
+                losses: 1,
+                ..rebuilds()
             };
             walk(Accept::new(bounds, rules), until, threads)
         },
@@ -248,16 +256,22 @@ pub const CONFIGURATIONS: &[Configuration] = &[
     },
     Configuration {
         name: "syncs-large",
-        about: "two orders and a request: two syncs under way at once",
+        about: "an order and a request: two syncs under way at once",
         size: Size::Large,
         run: |rules, until, threads| {
             let bounds = Bounds {
-                orders_before: 2,
+                orders_before: 1,
                 syncs: 2,
-                ..bounds(4, &[to(0, 2, 0)])
+                ..bounds(3, &[to(0, 2, 0)])
             };
             walk(Accept::new(bounds, rules), until, threads)
         },
+    },
+    Configuration {
+        name: "rebuild-large",
+        about: "rebuild, with two losses",
+        size: Size::Large,
+        run: |rules, until, threads| walk(Accept::new(rebuilds(), rules), until, threads),
     },
     Configuration {
         name: "locks-large",
