@@ -1,9 +1,8 @@
 //! The scripts of the gate, called by the real client on a real Redis, against the model's gate.
 //!
 //! `crates/reservations/tests/it/properties.rs` also runs random commands, against a model of the
-//! crate's own: it holds the crate to its words with names, limits and lines as they come, and needs
-//! no other package. Here the oracle is what the checker walks over; its epochs are numbers, and the
-//! pairs of command and state are counted.
+//! crate's own, with names, limits and lines as they come, and needs no other package. Here the oracle
+//! is what the checker walks over.
 
 mod meets;
 
