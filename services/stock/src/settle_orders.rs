@@ -265,14 +265,15 @@ async fn record_money(tx: &mut Tx, ledger: &Ledger) -> Result<(), HandleError> {
     let fresh = ledger.fresh_refunds();
     let inserted = store::refunds::insert(tx, &fresh, FIRST_WAIT.as_secs_f64()).await?;
     expect_all(inserted, fresh.len(), "refund")?;
+    let reopened = ledger.reopened_refunds();
+    store::refunds::ask_for_the_rest(tx, &reopened, FIRST_WAIT.as_secs_f64()).await?;
+    // After it: the rest may be asked for and go back within one batch.
     let closed: Vec<PaymentId> = ledger
         .closed_refunds()
         .into_iter()
         .map(|refund| refund.payment_id)
         .collect();
     store::refunds::close(tx, &closed).await?;
-    let reopened = ledger.reopened_refunds();
-    store::refunds::ask_for_the_rest(tx, &reopened, FIRST_WAIT.as_secs_f64()).await?;
     Ok(())
 }
 
