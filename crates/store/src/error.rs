@@ -107,6 +107,25 @@ impl StoreError {
         }
     }
 
+    /// Whether it may be the fault of one row, so that the same work without that row may succeed: a
+    /// value that a constraint or our types refuse, or stock that would leave its bounds. A time-out
+    /// and a server that fails say nothing of a row.
+    #[must_use]
+    pub fn may_be_of_a_row(&self) -> bool {
+        match self {
+            Self::Mismatch { .. } | Self::StockBounds { .. } | Self::Malformed { .. } => true,
+            Self::Statement { source, .. } | Self::RolledBack(source) => is_of_a_row(source),
+            Self::Url(_)
+            | Self::Away
+            | Self::Connect(_)
+            | Self::Begin(_)
+            | Self::CommitUnknown(_)
+            | Self::CatalogueMoved { .. }
+            | Self::NotAnEnd(_)
+            | Self::Migrate(_) => false,
+        }
+    }
+
     /// Whether it says that the server is away: no connection, none any more, or it starts or ends.
     /// A used-up pool and refused work say no such thing.
     #[must_use]
@@ -205,6 +224,18 @@ fn is_transient(error: &sqlx::Error) -> bool {
         sqlx::Error::Database(_) => {
             database(error).is_some_and(|error| is_transient_state(error.code()))
         }
+        _ => false,
+    }
+}
+
+/// 22xxx values, 23xxx constraints, P0xxx what a trigger raises, and what can't be read as our types.
+fn is_of_a_row(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Decode(_) | sqlx::Error::ColumnDecode { .. } => true,
+        sqlx::Error::Database(_) => database(error).is_some_and(|error| {
+            let class = error.code().get(..2);
+            matches!(class, Some("22" | "23" | "P0"))
+        }),
         _ => false,
     }
 }

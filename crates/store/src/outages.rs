@@ -7,6 +7,7 @@ use uuid::Uuid;
 use crate::{
     Conn, Tx,
     error::{Bounded, Result},
+    expiry::Cursor,
 };
 
 /// What speaks for and against an outage, as of one moment.
@@ -35,6 +36,17 @@ pub struct Outage {
     pub reason: String,
     /// Since when.
     pub opened_at: Timestamp,
+    /// When all was well again; since then deadlines are being moved, by [`close`].
+    pub ended_at: Option<Timestamp>,
+}
+
+/// How far an outage is closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Closing {
+    /// Deadlines up to this place have moved; those behind it come next.
+    Upto(Cursor),
+    /// It is closed: so many deadlines have moved in all.
+    Closed(i64),
 }
 
 /// An outage that is over.
@@ -76,7 +88,7 @@ pub async fn signals(tx: &mut Tx, required: &[&str]) -> Result<Signals> {
     .await?;
     let open = sqlx::query_as!(
         Outage,
-        "select id, reason, opened_at from outages where closed_at is null"
+        "select id, reason, opened_at, ended_at from outages where closed_at is null"
     )
     .fetch_optional(&mut **tx)
     .answer("read the open outage")
@@ -122,50 +134,115 @@ pub async fn open(tx: &mut Tx, reason: &str, opened_at: Timestamp) -> Result<()>
     Ok(())
 }
 
-/// Closes an outage as of `closed_at` and moves the deadlines of RESERVED orders by the time that
-/// each lost: since the outage began, or since the order did. Returns how many were moved; 0 when
-/// the outage was closed before. Orders are locked sorted, as settlement locks them.
+/// Closes an outage as of `ended_at`, or of the end that an earlier call has noted, by a step: moves
+/// the deadlines of RESERVED orders by the time that each lost, since the outage began or since the
+/// order did, among the next `limit` of them after the place `after`. Call it, each time in a
+/// transaction of its own, until it says [`Closing::Closed`]; what was closed before is closed.
+///
+/// Begun anew at any place it moves no order twice, since each carries the outage that it was moved
+/// for. Begun at [`Cursor::START`] it passes none over: deadlines move to later ones only, by whomever.
 ///
 /// # Errors
 /// The database.
-pub async fn close(tx: &mut Tx, id: Uuid, closed_at: Timestamp) -> Result<i64> {
-    let moved = sqlx::query_scalar!(
-        r#"with closed as (
-               update outages set closed_at = $2 where id = $1 and closed_at is null
-               returning opened_at),
-           waiting as materialized (
-               select o.id
-               from orders o
-               where o.status = 'RESERVED'
-                 and o.created_at < $2
-                 and exists (select from closed)
-               order by o.id
-               for no key update of o),
-           moved as (
-               update orders o
-               set reserved_until = o.reserved_until
-                       + lost_to_outage(c.opened_at, o.created_at, $2),
-                   first_until = coalesce(o.first_until, o.reserved_until)
-               from closed c, waiting w
-               where o.id = w.id
-                 and o.status = 'RESERVED'
-               returning 1)
-           select count(*) as "moved!" from moved"#,
+pub async fn close(
+    tx: &mut Tx,
+    id: Uuid,
+    ended_at: Timestamp,
+    after: Cursor,
+    limit: i64,
+) -> Result<Closing> {
+    let outage = sqlx::query!(
+        r#"select opened_at, coalesce(ended_at, $2) as "ended_at!", closed_at, moved
+           from outages where id = $1 for no key update"#,
         id,
-        closed_at
+        ended_at
     )
-    .fetch_one(&mut **tx)
-    .slowly("close an outage")
+    .fetch_optional(&mut **tx)
+    .answer("read the end of an outage")
     .await?;
+    let Some(outage) = outage.filter(|outage| outage.closed_at.is_none()) else {
+        return Ok(Closing::Closed(0));
+    };
+    let page = waiting(tx, after, limit).await?;
+    let moved = move_deadlines(tx, id, outage.opened_at, outage.ended_at, &page).await?;
+    let moved = outage.moved.unwrap_or(0) + moved;
+    let is_full = i64::try_from(page.len()).is_ok_and(|count| count >= limit);
+    let next = page.last().copied().filter(|_| is_full);
     sqlx::query!(
-        "update outages set moved = $2 where id = $1 and moved is null",
+        "update outages
+         set ended_at = $2::timestamptz, moved = $3,
+             closed_at = case when $4 then $2::timestamptz end
+         where id = $1",
         id,
-        moved
+        outage.ended_at,
+        moved,
+        next.is_none()
     )
     .execute(&mut **tx)
     .answer("note moved deadlines")
     .await?;
-    Ok(moved)
+    Ok(next.map_or(Closing::Closed(moved), Closing::Upto))
+}
+
+/// The next RESERVED orders by deadline.
+async fn waiting(tx: &mut Tx, after: Cursor, limit: i64) -> Result<Vec<Cursor>> {
+    let rows = sqlx::query!(
+        "select id, reserved_until
+         from orders
+         where status = 'RESERVED' and (reserved_until, id) > ($1, $2)
+         order by reserved_until, id
+         limit $3",
+        after.reserved_until,
+        after.order_id.0,
+        limit
+    )
+    .fetch_all(&mut **tx)
+    .answer("find the next deadlines")
+    .await?;
+    Ok(rows
+        .into_iter()
+        .map(|row| Cursor::at(row.reserved_until, row.id))
+        .collect())
+}
+
+/// Moves those that lived in the outage and were not moved for it. They are locked sorted, as
+/// settlement locks them; what has become of one meanwhile counts.
+async fn move_deadlines(
+    tx: &mut Tx,
+    outage: Uuid,
+    opened_at: Timestamp,
+    ended_at: Timestamp,
+    page: &[Cursor],
+) -> Result<i64> {
+    let ids: Vec<Uuid> = page.iter().map(|place| place.order_id.0).collect();
+    sqlx::query_scalar!(
+        r#"with waiting as materialized (
+               select o.id
+               from orders o
+               where o.id = any($1)
+                 and o.status = 'RESERVED'
+                 and o.created_at < $4
+                 and o.moved_for is distinct from $2
+               order by o.id
+               for no key update of o),
+           moved as (
+               update orders o
+               set reserved_until = o.reserved_until + lost_to_outage($3, o.created_at, $4),
+                   first_until = coalesce(o.first_until, o.reserved_until),
+                   moved_for = $2
+               from waiting w
+               where o.id = w.id
+                 and o.status = 'RESERVED'
+               returning 1)
+           select count(*) as "moved!" from moved"#,
+        &ids,
+        outage,
+        opened_at,
+        ended_at
+    )
+    .fetch_one(&mut **tx)
+    .slowly("move deadlines")
+    .await
 }
 
 /// When the last outage closed that has closed: whoever remembers it knows whether deadlines have

@@ -3,17 +3,19 @@
 //! A batch is one transaction:
 //! 1. Take the expiry lock; another process that has it does the work. Clocks that disagree hold
 //!    everything.
-//! 2. Judge the signals ([`crate::pause`]): an outage of ours is opened, lasts, or is closed, which
-//!    moves the deadlines by what was lost; only when nothing is wrong does the batch go on.
-//!    *Dies before the commit:* nothing has happened; the next tick judges again.
+//! 2. Judge the signals ([`crate::pause`]): an outage of ours is opened, lasts, or is over, which
+//!    moves the next deadlines by what was lost, and closes it when all have moved; only when nothing
+//!    is wrong does the batch go on. *Dies before the commit:* nothing has happened; the next tick
+//!    judges again, and no deadline moves twice ([`store::outages::close`]).
 //! 3. Statement 1 locks overdue orders without looking at payments; statement 2, with a new
 //!    snapshot, drops those with a payment in flight.
 //! 4. The rest ends: stock, history, events. Commit. *Dies before:* the locks go, nothing expired.
 //! 5. `sync`. *Dies before:* the due sweep releases the holds within 32 s.
 //!
 //! An order that can't be ended, because its SKU's stock holds less than it says, takes no place of
-//! others: a batch that fails is made smaller until the one that fails is alone, which is passed
-//! over, alarmed about, and tried again by the next tick.
+//! others: a batch that fails because of a row is made smaller until the one that fails is alone,
+//! which is passed over, alarmed about, and tried again by the next tick. Whatever else fails, a
+//! time-out above all, would fail with fewer orders as well: it ends the pass.
 
 use std::{
     sync::{
@@ -23,14 +25,15 @@ use std::{
     time::Duration,
 };
 
-use contracts::{OrderId, envelope::source};
+use contracts::{OrderId, Timestamp, envelope::source};
 use domain::{EndReason, OrderStatus, deadline::PAYMENT_GRACE};
 use store::{
     Tx, expiry,
     expiry::Cursor,
     orders::{Ending, Transitioned, transition},
-    outages,
+    outages::{self, Closing, Outage},
 };
+use uuid::Uuid;
 
 use crate::{
     Stock, StockError,
@@ -41,6 +44,13 @@ use crate::{
 
 /// Orders that one transaction looks at.
 pub const BATCH: i64 = 500;
+
+/// Orders whose deadlines one transaction moves.
+pub const MOVED_AT_ONCE: i64 = 2_000;
+
+/// Transactions that move deadlines in one tick: a second's work or two, so that a process that is
+/// to end does not wait for all of them.
+const MOVES_OF_A_TICK: usize = 20;
 
 /// How much smaller a batch becomes that fails, and how much larger one that succeeds.
 const SMALLER: i64 = 4;
@@ -55,6 +65,9 @@ pub struct ExpireOrders {
     clocks: Mutex<ClockCheck>,
     /// Orders that the last pass could not end.
     stuck: AtomicUsize,
+    moved_at_once: i64,
+    /// Which outage is being closed, and up to which deadline.
+    moved_upto: Mutex<Option<(Uuid, Cursor)>>,
 }
 
 /// What a tick did.
@@ -64,22 +77,47 @@ pub enum Expired {
     Orders(Vec<OrderId>),
     /// Another process expires.
     Elsewhere,
-    /// An outage of ours lasts.
+    /// An outage of ours lasts, or not all deadlines have moved by one that is over.
     Paused,
     /// The clocks disagree by so much.
     Held(Duration),
 }
 
+/// What one transaction did.
 enum Batch {
     Elsewhere,
     Paused,
     Held(Duration),
-    /// An outage was closed: deadlines have moved, so the pass begins anew.
-    Resumed,
+    Opened {
+        reason: String,
+        since: Timestamp,
+    },
+    /// Some deadlines have moved, up to there.
+    Moved(Uuid, Cursor),
+    /// All deadlines have moved, so the pass begins anew.
+    Resumed {
+        outage: Outage,
+        ended_at: Timestamp,
+        moved: i64,
+    },
     Orders {
         expired: Vec<OrderId>,
         next: Option<Cursor>,
     },
+    /// One of the orders can't be ended, and so none of them was.
+    Refused(StockError),
+}
+
+impl Batch {
+    /// Whether there is anything to be made lasting.
+    fn wrote(&self) -> bool {
+        match self {
+            Self::Elsewhere | Self::Paused | Self::Held(_) | Self::Refused(_) => false,
+            Self::Opened { .. } | Self::Moved(..) | Self::Resumed { .. } | Self::Orders { .. } => {
+                true
+            }
+        }
+    }
 }
 
 impl ExpireOrders {
@@ -92,7 +130,16 @@ impl ExpireOrders {
             payment_grace: PAYMENT_GRACE,
             clocks: Mutex::default(),
             stuck: AtomicUsize::new(0),
+            moved_at_once: MOVED_AT_ONCE,
+            moved_upto: Mutex::default(),
         }
+    }
+
+    /// Another number of deadlines that one transaction moves: for tests.
+    #[must_use]
+    pub fn with_moved_at_once(mut self, orders: i64) -> Self {
+        self.moved_at_once = orders;
+        self
     }
 
     /// Another time for which a payment in flight protects its order: for tests.
@@ -107,30 +154,29 @@ impl ExpireOrders {
     /// # Errors
     /// PostgreSQL is away, or fails whatever it is asked. What had expired before has.
     pub async fn expire_due_orders(&self) -> Result<Expired, StockError> {
-        let (mut all, mut stuck) = (Vec::new(), 0);
+        let (mut all, mut stuck, mut moves) = (Vec::new(), 0, 0);
         let (mut from, mut size) = (Cursor::START, BATCH);
         loop {
-            let batch = match self.batch(from, size).await {
-                Err(error) if !error.is_transient() && size > 1 => {
-                    size = (size / SMALLER).max(1);
-                    continue;
+            match self.batch(from, size).await? {
+                Batch::Elsewhere => return Ok(Expired::Elsewhere),
+                Batch::Paused | Batch::Opened { .. } => return Ok(Expired::Paused),
+                Batch::Held(by) => return Ok(Expired::Held(by)),
+                Batch::Moved(..) => {
+                    moves += 1;
+                    if moves == MOVES_OF_A_TICK {
+                        return Ok(Expired::Paused);
+                    }
                 }
-                Err(error) if !error.is_transient() => {
+                Batch::Resumed { .. } => from = Cursor::START,
+                Batch::Refused(_) if size > 1 => size = (size / SMALLER).max(1),
+                Batch::Refused(error) => {
                     let Some(next) = self.first_due(from).await? else {
                         return Err(error);
                     };
                     self.note_stuck(next.order_id, &error);
                     stuck += 1;
                     from = next;
-                    continue;
                 }
-                outcome => outcome?,
-            };
-            match batch {
-                Batch::Elsewhere => return Ok(Expired::Elsewhere),
-                Batch::Paused => return Ok(Expired::Paused),
-                Batch::Held(by) => return Ok(Expired::Held(by)),
-                Batch::Resumed => from = Cursor::START,
                 Batch::Orders { expired, next } => {
                     self.finish(&expired).await;
                     all.extend(expired);
@@ -182,62 +228,108 @@ impl ExpireOrders {
         }
     }
 
+    /// One transaction, ended whatever comes of it: dropped, it would hold the expiry lock until its
+    /// connection is used again.
     async fn batch(&self, from: Cursor, size: i64) -> Result<Batch, StockError> {
         let mut tx = self.stock.store.begin().await?;
-        if !expiry::try_lock(&mut tx).await? {
-            tx.rollback().await?;
+        let done = self.step(&mut tx, from, size).await;
+        match &done {
+            Ok(batch) if batch.wrote() => tx.commit().await?,
+            Ok(_) | Err(_) => tx.rollback().await?,
+        }
+        let batch = done?;
+        self.note(&batch);
+        Ok(batch)
+    }
+
+    /// Steps 1 to 4.
+    async fn step(&self, tx: &mut Tx, from: Cursor, size: i64) -> Result<Batch, StockError> {
+        if !expiry::try_lock(tx).await? {
             return Ok(Batch::Elsewhere);
         }
-        let signals = outages::signals(&mut tx, &self.required).await?;
+        let signals = outages::signals(tx, &self.required).await?;
         let clocks = self
             .clocks
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .compare(signals.now, platform::clock::monotonic());
         if let Clocks::Disagree(by) = clocks {
-            tx.rollback().await?;
-            metrics::counter!("alarms_total", "kind" => "clocks-disagree").increment(1);
             return Ok(Batch::Held(by));
         }
         match judge(&signals) {
             Judgement::Run => {}
-            Judgement::Pause => {
-                tx.rollback().await?;
-                return Ok(Batch::Paused);
-            }
+            Judgement::Pause => return Ok(Batch::Paused),
             Judgement::Open { reason, since } => {
-                outages::open(&mut tx, &reason, since).await?;
-                tx.commit().await?;
-                metrics::counter!("alarms_total", "kind" => "outage").increment(1);
-                tracing::warn!(reason, since = %since, "expiry pauses because of an outage of ours");
-                return Ok(Batch::Paused);
+                outages::open(tx, &reason, since).await?;
+                return Ok(Batch::Opened { reason, since });
             }
             Judgement::Close { at } => {
-                let Some(outage) = &signals.open else {
-                    tx.rollback().await?;
-                    return Ok(Batch::Paused);
+                return match signals.open {
+                    Some(outage) => self.give_back(tx, outage, at).await,
+                    None => Ok(Batch::Paused),
                 };
-                let moved = outages::close(&mut tx, outage.id, at).await?;
-                tx.commit().await?;
-                tracing::info!(
-                    reason = outage.reason,
-                    orders.moved = moved,
-                    downtime_seconds = (at - outage.opened_at).num_seconds(),
-                    "expiry goes on; deadlines have moved by the outage"
-                );
-                return Ok(Batch::Resumed);
             }
         }
-        match self.expire_batch(&mut tx, from, size).await {
-            Ok((expired, next)) => {
-                tx.commit().await?;
-                Ok(Batch::Orders { expired, next })
+        match self.expire_batch(tx, from, size).await {
+            Ok((expired, next)) => Ok(Batch::Orders { expired, next }),
+            Err(error) if error.may_be_of_a_row() => Ok(Batch::Refused(error)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Moves the next deadlines by an outage that has ended.
+    async fn give_back(
+        &self,
+        tx: &mut Tx,
+        outage: Outage,
+        ended_at: Timestamp,
+    ) -> Result<Batch, StockError> {
+        let upto = *self
+            .moved_upto
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let after = upto
+            .filter(|(id, _)| *id == outage.id)
+            .map_or(Cursor::START, |(_, place)| place);
+        let count = self.moved_at_once;
+        let closing = outages::close(tx, outage.id, ended_at, after, count).await?;
+        Ok(match closing {
+            Closing::Upto(place) => Batch::Moved(outage.id, place),
+            Closing::Closed(moved) => Batch::Resumed {
+                outage,
+                ended_at,
+                moved,
+            },
+        })
+    }
+
+    /// What is lasting is remembered and said.
+    fn note(&self, batch: &Batch) {
+        match batch {
+            Batch::Held(_) => {
+                metrics::counter!("alarms_total", "kind" => "clocks-disagree").increment(1);
             }
-            Err(error) => {
-                // Dropped, it would hold the expiry lock until its connection is used again.
-                tx.rollback().await?;
-                Err(error)
+            Batch::Opened { reason, since } => {
+                metrics::counter!("alarms_total", "kind" => "outage").increment(1);
+                tracing::warn!(reason, since = %since, "expiry pauses because of an outage of ours");
             }
+            Batch::Moved(outage, place) => {
+                *self
+                    .moved_upto
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner) = Some((*outage, *place));
+            }
+            Batch::Resumed {
+                outage,
+                ended_at,
+                moved,
+            } => tracing::info!(
+                reason = outage.reason,
+                orders.moved = moved,
+                downtime_seconds = (*ended_at - outage.opened_at).num_seconds(),
+                "expiry goes on; deadlines have moved by the outage"
+            ),
+            Batch::Elsewhere | Batch::Paused | Batch::Orders { .. } | Batch::Refused(_) => {}
         }
     }
 

@@ -63,4 +63,12 @@ impl StockError {
             Self::Gate(error) => error.is_transient(),
         }
     }
+    /// Whether it may be the fault of one row, so that the same work without it may succeed.
+    #[must_use]
+    pub fn may_be_of_a_row(&self) -> bool {
+        match self {
+            Self::Store(error) => error.may_be_of_a_row(),
+            Self::Gate(_) => false,
+        }
+    }
 }

@@ -31,7 +31,8 @@ pub(crate) enum Judgement {
     },
     /// Nothing expires: the outage lasts, or it costs nobody anything yet (a first start).
     Pause,
-    /// The outage is over as of then: deadlines move, and expiry runs from the next batch on.
+    /// The outage is over as of then: deadlines move, and when all have, expiry runs. What is wrong
+    /// by then is another outage, that begins when this one ended.
     Close {
         /// Its end.
         at: Timestamp,
@@ -42,6 +43,9 @@ pub(crate) enum Judgement {
 #[must_use]
 pub(crate) fn judge(signals: &Signals) -> Judgement {
     let longest = delta(PAUSED_AT_MOST);
+    if let Some(ended_at) = signals.open.as_ref().and_then(|open| open.ended_at) {
+        return Judgement::Close { at: ended_at };
+    }
     match (&signals.open, complaint(signals)) {
         (None, None) => Judgement::Run,
         (None, Some(_)) if !signals.anyone_waits => Judgement::Pause,
@@ -130,6 +134,7 @@ mod tests {
             id: uuid::Uuid::nil(),
             reason: "x".into(),
             opened_at: at(seconds),
+            ended_at: None,
         })
     }
 
@@ -157,6 +162,24 @@ mod tests {
             ..calm(130)
         };
         assert_eq!(judge(&over), Judgement::Close { at: at(130) });
+    }
+
+    #[test]
+    fn an_outage_that_has_ended_is_closed_as_of_then_whatever_goes_wrong_meanwhile() {
+        let ended = open_since(94).map(|open| Outage {
+            ended_at: Some(at(130)),
+            ..open
+        });
+        for now in [131, 140, 5_000] {
+            for oldest in [now - 1, now - 7] {
+                let signals = Signals {
+                    open: ended.clone(),
+                    oldest_unpublished: Some(at(oldest)),
+                    ..calm(now)
+                };
+                assert_eq!(judge(&signals), Judgement::Close { at: at(130) });
+            }
+        }
     }
 
     #[test]

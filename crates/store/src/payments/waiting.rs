@@ -31,7 +31,7 @@ pub struct WaitingOrder {
 
 /// The guarded read (P5): those orders that are RESERVED and have more than `min_left_max`, or a
 /// quarter of their time, left. What an open outage of ours has taken from them is theirs again
-/// when it closes, so it counts as left. They are locked, so that none ends before this transaction
+/// when its deadline moves, so it counts as left until then. They are locked, so that none ends before this transaction
 /// does.
 ///
 /// # Errors
@@ -68,9 +68,9 @@ async fn lock_waiting(
                     left join outages x on x.closed_at is null
            where o.id = any($1) and o.status = 'RESERVED'
              and clock_timestamp() < o.reserved_until
-                 + case when x.id is null then interval '0'
+                 + case when x.id is null or o.moved_for = x.id then interval '0'
                         else lost_to_outage(x.opened_at, o.created_at,
-                                            least(clock_timestamp(),
+                                            least(clock_timestamp(), x.ended_at,
                                                   x.opened_at + make_interval(secs => $3))) end
                  - least(make_interval(secs => $2), (o.reserved_until - o.created_at) / 4)
            order by o.id

@@ -1,7 +1,11 @@
 use contracts::{OrderId, Shop};
 use domain::{HoldState, OrderStatus, Shard};
 use store::{
-    PgClock, buyer_units, holds, orders, outages, skus,
+    PgClock, buyer_units,
+    expiry::Cursor,
+    holds, orders,
+    outages::{self, Closing},
+    skus,
     timeline::{self, Events},
 };
 
@@ -218,7 +222,8 @@ async fn a_repeat_shows_the_deadline_of_the_first_answer_however_often_it_has_mo
         ))
         .await?;
         let mut tx = db.store.begin().await?;
-        assert_eq!(outages::close(&mut tx, outage, ended).await?, 1);
+        let closing = outages::close(&mut tx, outage, ended, Cursor::START, 10).await?;
+        assert_eq!(closing, Closing::Closed(1));
         tx.commit().await?;
         let moved = orders::get(&db.store, first.id, None).await?;
         let moved = moved.ok_or_else(|| anyhow::anyhow!("the order is gone"))?;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use contracts::OrderId;
 use payment::charge_payments::Work;
+use store::{expiry::Cursor, outages::Closing};
 
 use crate::{gateway::Mood, world::World};
 
@@ -26,14 +27,20 @@ fn outage(world: &World, opened: &str) {
     ));
 }
 
-/// As stock does it.
+/// A step of closing the outage that is open, as stock does it.
+async fn close_by(tx: &mut store::Tx, orders: i64) -> Closing {
+    let signals = store::outages::signals(tx, &[]).await.unwrap();
+    let open = signals.open.unwrap();
+    let ended = open.ended_at.unwrap_or(signals.now);
+    store::outages::close(tx, open.id, ended, Cursor::START, orders)
+        .await
+        .unwrap()
+}
+
 async fn close(world: &World) {
     let mut tx = world.store.begin().await.unwrap();
-    let signals = store::outages::signals(&mut tx, &[]).await.unwrap();
-    let open = signals.open.unwrap();
-    store::outages::close(&mut tx, open.id, signals.now)
-        .await
-        .unwrap();
+    let closing = close_by(&mut tx, 1_000).await;
+    assert!(matches!(closing, Closing::Closed(_)), "{closing:?}");
     tx.commit().await.unwrap();
 }
 
@@ -71,10 +78,7 @@ async fn an_outage_that_closes_under_the_guarded_read_is_not_counted_twice() {
     let order = late_order(&world, "1 minute", "55 seconds");
     outage(&world, "1 minute");
     let mut closing = world.store.begin().await.unwrap();
-    let open = store::outages::signals(&mut closing, &[]).await.unwrap();
-    store::outages::close(&mut closing, open.open.unwrap().id, open.now)
-        .await
-        .unwrap();
+    close_by(&mut closing, 1_000).await;
     let store = world.store.clone();
     let read = tokio::spawn(async move {
         let mut tx = store.begin().await.unwrap();
@@ -90,6 +94,32 @@ async fn an_outage_that_closes_under_the_guarded_read_is_not_counted_twice() {
     world.wait(waits, "1").await;
     closing.commit().await.unwrap();
     assert_eq!(read.await.unwrap(), []);
+}
+
+/// While deadlines move, some have and the outage is still open; and it takes no more time.
+#[tokio::test]
+async fn what_an_outage_took_counts_once_while_deadlines_move() {
+    let world = World::new().await;
+    // Of twenty-four minutes.
+    outage(&world, "25 minutes");
+    world.sql("update outages set ended_at = now() - interval '1 minute'");
+    let too_late = late_order(&world, "40 minutes", "30 minutes");
+    let moved = late_order(&world, "40 minutes", "20 minutes");
+    let to_be_moved = late_order(&world, "40 minutes", "19 minutes");
+    let came_after = late_order(&world, "50 seconds", "20 seconds");
+    let mut tx = world.store.begin().await.unwrap();
+    let closing = close_by(&mut tx, 2).await;
+    assert!(matches!(closing, Closing::Upto(_)), "{closing:?}");
+    tx.commit().await.unwrap();
+    let mut tx = world.store.begin().await.unwrap();
+    let min_left = Duration::from_secs(10);
+    let orders = [too_late, moved, to_be_moved, came_after];
+    let waiting = store::payments::lock_waiting_orders(&mut tx, &orders, min_left)
+        .await
+        .unwrap();
+    let waiting: Vec<OrderId> = waiting.iter().map(|order| order.order_id).collect();
+    assert_eq!(waiting, [moved, to_be_moved]);
+    tx.rollback().await.unwrap();
 }
 
 #[tokio::test]

@@ -253,6 +253,37 @@ async fn an_order_that_came_during_the_outage_gets_its_own_share_of_it() {
     );
 }
 
+/// A time-out is of the server, not of an order: fewer orders at once would only wait more often.
+#[tokio::test]
+async fn a_time_out_ends_the_pass_at_once() {
+    let world = World::with_gate().await;
+    for _ in 0..3 {
+        world.place("c", &[("A", 1)], -1.0).await;
+    }
+    world
+        .execute(
+            "create sequence tries;
+             create function late() returns trigger language plpgsql as $$
+             begin
+                 perform nextval('tries');
+                 raise 'too late' using errcode = 'query_canceled';
+             end $$;
+             create trigger late before update on orders
+                 for each statement execute function late();",
+        )
+        .await;
+    world.all_is_well().await;
+    let error = world.expiry().expire_due_orders().await.unwrap_err();
+    let stock::StockError::Store(error) = error else {
+        panic!("{error}")
+    };
+    assert_eq!(error.sqlstate().as_deref(), Some("57014"));
+    assert_eq!(world.value::<i64>("select last_value from tries").await, 1);
+    world.execute("drop trigger late on orders").await;
+    world.expire().await;
+    assert_eq!(world.count("orders where status = 'EXPIRED'").await, 3);
+}
+
 #[tokio::test]
 async fn a_consumer_that_never_ran_pauses_expiry() {
     let world = World::with_gate().await;

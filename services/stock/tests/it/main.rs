@@ -10,6 +10,7 @@ mod dead_money;
 mod expiry;
 mod gate;
 mod measure;
+mod outage_chunks;
 mod races;
 mod reconcile;
 mod resend;

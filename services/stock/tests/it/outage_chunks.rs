@@ -1,0 +1,113 @@
+//! The end of an outage of ours with many open orders: deadlines move in chunks.
+
+use stock::Expired;
+
+use crate::support::World;
+
+/// A sale's worth of open orders: no statement moves all of them.
+#[tokio::test]
+async fn the_deadlines_of_many_orders_move_in_chunks() {
+    let world = World::with_gate().await;
+    world
+        .execute(
+            "insert into orders (id, hold_id, shop, customer_id, status, total_minor, currency,
+                                 payment_method, reserved_until, created_at)
+             select gen_random_uuid(), gen_random_uuid(), 'shop', 'c', 'RESERVED', 1000, 'KRW',
+                    'card', clock_timestamp() + n * interval '1 second',
+                    clock_timestamp() - interval '1 hour'
+             from generate_series(-2500, 2500) n;
+             create table were as select id, reserved_until from orders;
+             insert into outages (id, reason, opened_at)
+             values (gen_random_uuid(), 'a test', clock_timestamp() - interval '90 minutes');
+             create function few() returns trigger language plpgsql as $$
+             begin
+                 if (select count(*) from changed) > 2000 then
+                     raise 'too many at once' using errcode = 'query_canceled';
+                 end if;
+                 return null;
+             end $$;
+             create trigger few after update on orders referencing new table as changed
+                 for each statement execute function few();",
+        )
+        .await;
+    assert_eq!(world.expire().await, Expired::Orders(vec![]));
+    assert_eq!(world.value::<i64>("select moved from outages").await, 5_001);
+    assert_eq!(
+        world
+            .count(
+                "orders o join were w using (id), outages x
+                 where o.reserved_until - w.reserved_until = x.closed_at - o.created_at"
+            )
+            .await,
+        5_001
+    );
+}
+
+/// The server fails half-way; another process goes on; a deadline is renewed meanwhile.
+#[tokio::test]
+async fn deadlines_that_move_in_chunks_move_once_each_and_none_expires_before() {
+    let world = World::with_gate().await;
+    let mut orders = Vec::new();
+    for second in 1..=7 {
+        let placed = world
+            .place("c", &[("A", 1)], -8.0 + f64::from(second))
+            .await;
+        orders.push(placed.order);
+    }
+    world
+        .execute(
+            "update orders set created_at = created_at - interval '1 hour';
+             create table were as select id, reserved_until from orders;
+             insert into outages (id, reason, opened_at)
+             values (gen_random_uuid(), 'a test', clock_timestamp() - interval '20 minutes');",
+        )
+        .await;
+    let stop = |at: usize| {
+        format!(
+            "create or replace function fails() returns trigger language plpgsql as $$
+             begin
+                 if new.id = '{}' then
+                     raise 'no' using errcode = 'query_canceled';
+                 end if;
+                 return new;
+             end $$;
+             create or replace trigger fails before update on orders
+                 for each row execute function fails();",
+            orders[at]
+        )
+    };
+    let moved = "orders o join were w using (id) where o.reserved_until <> w.reserved_until";
+    let expiry = || world.expiry().with_moved_at_once(2);
+    for (fails, have_moved) in [(3, 2), (6, 4)] {
+        world.execute(&stop(fails)).await;
+        for _ in 0..2 {
+            world.all_is_well().await;
+            expiry().expire_due_orders().await.unwrap_err();
+        }
+        assert_eq!(world.count(moved).await, have_moved);
+        assert_eq!(world.count("outages where closed_at is null").await, 1);
+        assert_eq!(world.count("orders where status <> 'RESERVED'").await, 0);
+        // Of the next ones, one gets another deadline, behind all that have moved.
+        if fails == 3 {
+            let renewed = orders[4];
+            world
+                .execute(&format!(
+                    "drop trigger fails on orders;
+                     update orders set reserved_until = reserved_until + interval '1 hour'
+                     where id = '{renewed}';
+                     update were set reserved_until = reserved_until + interval '1 hour'
+                     where id = '{renewed}'"
+                ))
+                .await;
+        }
+    }
+    world.execute("drop trigger fails on orders").await;
+    world.all_is_well().await;
+    let none = Expired::Orders(vec![]);
+    assert_eq!(expiry().expire_due_orders().await.unwrap(), none);
+    let right = "orders o join were w using (id), outages x
+                 where o.reserved_until - w.reserved_until = x.closed_at - x.opened_at";
+    assert_eq!(world.count(right).await, 7);
+    assert_eq!(world.value::<i64>("select moved from outages").await, 7);
+    world.assert_invariants().await;
+}
