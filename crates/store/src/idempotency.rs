@@ -170,28 +170,54 @@ pub async fn reject(tx: &mut Tx, refusals: &[(HoldId, Code, String)]) -> Result<
     expect_rows("store refusals", holds.len(), done.rows_affected())
 }
 
-/// Deletes at most `limit` rows whose order ended 25 h ago, never of a RESERVED one; rows of
-/// requests by Kafka live 30 days. Returns how many.
+/// Pages of the table that one step of a round reads: some ten thousand keys.
+pub const PRUNE_PAGES: i64 = 256;
+
+/// What a step of a round has done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PruneStep {
+    /// Rows that it deleted.
+    pub gone: u64,
+    /// The page where the next step begins; `None` when the round is at its end.
+    pub next: Option<i64>,
+}
+
+/// One step of a round through the table, from the page `from` (0 begins a round) on: deletes rows
+/// whose order ended 25 h ago, never of a RESERVED one; rows of requests by Kafka live 30 days.
+///
+/// By place and not by age: rows that may not go yet would be found again by each search for old
+/// ones, and an index that tells them apart would cost every accept. So a step costs the same however
+/// many rows there are, and an old row goes with the next round.
 ///
 /// # Errors
 /// No answer.
-pub async fn prune(conn: &mut Conn, limit: i64) -> Result<u64> {
+pub async fn prune(conn: &mut Conn, from: i64) -> Result<PruneStep> {
+    let until = from.saturating_add(PRUNE_PAGES);
+    // A subquery per row in place of a join: the planner can't take the whole of `orders` for it.
     let done = sqlx::query!(
-        "delete from idempotency
-         where hold_id = any (array(
-             select i.hold_id
-             from idempotency i
-                      left join orders o on o.id = i.order_id
-             where i.created_at < now() - make_interval(hours => $2)
-               and (not i.by_kafka or i.created_at < now() - make_interval(days => $3))
-               and (o.id is null or o.ended_at < now() - make_interval(hours => $2))
-             limit $1))",
-        limit,
+        r#"with gone as (
+               delete from idempotency i
+               where i.ctid >= format('(%s,0)', $1::bigint)::tid
+                 and i.ctid < format('(%s,0)', $2::bigint)::tid
+                 and i.created_at < now() - make_interval(hours => $3)
+                 and (not i.by_kafka or i.created_at < now() - make_interval(days => $4))
+                 and coalesce((select coalesce(o.ended_at < now() - make_interval(hours => $3), false)
+                               from orders o
+                               where o.id = i.order_id), true)
+               returning 1)
+           select (select count(*) from gone) as "gone!",
+                  pg_relation_size('idempotency') > $2 * current_setting('block_size')::bigint
+                      as "more!""#,
+        from,
+        until,
         KEY_LIVES_HOURS,
         KAFKA_KEY_LIVES_DAYS,
     )
-    .execute(conn)
+    .fetch_one(conn)
     .slowly("prune keys")
     .await?;
-    Ok(done.rows_affected())
+    Ok(PruneStep {
+        gone: u64::try_from(done.gone).unwrap_or(0),
+        next: done.more.then_some(until),
+    })
 }

@@ -1,9 +1,13 @@
 //! Rows that have served their time go, in bounded batches off the hot path; partitions of the
 //! outbox are made ahead and dropped behind (P8, P9, P11).
 //!
-//! Each batch is a statement of its own. *Dies anywhere:* the rest goes next time.
+//! Each batch is a statement of its own. *Dies anywhere:* the rest goes next time. Keys are looked
+//! through by place, round and round; a process that begins, begins a round.
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicI64, Ordering},
+    time::Duration,
+};
 
 use crate::{Stock, StockError};
 
@@ -24,12 +28,15 @@ const BATCH: i64 = 2_000;
 /// Batches of one kind in one call; the rest goes next time.
 const BATCHES: usize = 50;
 
+/// Steps of a round through the keys in one call: 100,000 pages, a second or two of reading.
+const KEY_STEPS: usize = 400;
+
 /// What a call removed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Pruned {
     /// Inbox rows.
     pub inbox: u64,
-    /// Keys of orders that ended 25 h ago.
+    /// Keys of orders that ended 25 h ago or earlier.
     pub keys: u64,
     /// Dead letters that were redriven.
     pub dead_letters: u64,
@@ -37,36 +44,48 @@ pub struct Pruned {
     pub partitions: i32,
 }
 
-/// Prunes inbox, keys, dead letters and outbox.
-///
-/// # Errors
-/// PostgreSQL is away.
-pub async fn prune_rows(stock: &Stock) -> Result<Pruned, StockError> {
-    let mut conn = stock.store.conn().await?;
-    let mut pruned = Pruned::default();
-    for _ in 0..BATCHES {
-        let gone = store::inbox::prune(&mut conn, INBOX_AGE, BATCH).await?;
-        pruned.inbox += gone;
-        if gone == 0 {
-            break;
+/// The pruner of one process.
+#[derive(Debug, Default)]
+pub struct PruneRows {
+    /// The page of the keys where the next call goes on.
+    keys_from: AtomicI64,
+}
+
+impl PruneRows {
+    /// Prunes inbox, keys, dead letters and outbox.
+    ///
+    /// # Errors
+    /// PostgreSQL is away.
+    pub async fn prune(&self, stock: &Stock) -> Result<Pruned, StockError> {
+        let mut conn = stock.store.conn().await?;
+        let mut pruned = Pruned::default();
+        for _ in 0..BATCHES {
+            let gone = store::inbox::prune(&mut conn, INBOX_AGE, BATCH).await?;
+            pruned.inbox += gone;
+            if gone == 0 {
+                break;
+            }
         }
-    }
-    for _ in 0..BATCHES {
-        let gone = store::idempotency::prune(&mut conn, BATCH).await?;
-        pruned.keys += gone;
-        if gone == 0 {
-            break;
+        for _ in 0..KEY_STEPS {
+            let from = self.keys_from.load(Ordering::Relaxed);
+            let step = store::idempotency::prune(&mut conn, from).await?;
+            pruned.keys += step.gone;
+            self.keys_from
+                .store(step.next.unwrap_or(0), Ordering::Relaxed);
+            if step.next.is_none() {
+                break;
+            }
         }
-    }
-    for _ in 0..BATCHES {
-        let gone = store::dead_letters::prune(&mut conn, DEAD_LETTER_AGE, BATCH).await?;
-        pruned.dead_letters += gone;
-        if gone == 0 {
-            break;
+        for _ in 0..BATCHES {
+            let gone = store::dead_letters::prune(&mut conn, DEAD_LETTER_AGE, BATCH).await?;
+            pruned.dead_letters += gone;
+            if gone == 0 {
+                break;
+            }
         }
+        pruned.partitions = store::outbox::drop_partitions(&mut conn, OUTBOX_AGE).await?;
+        Ok(pruned)
     }
-    pruned.partitions = store::outbox::drop_partitions(&mut conn, OUTBOX_AGE).await?;
-    Ok(pruned)
 }
 
 /// Makes the outbox partitions that will be needed next; how many were missing.

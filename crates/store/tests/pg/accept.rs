@@ -3,7 +3,7 @@ use std::time::Duration;
 use contracts::{Code, events::OrderEvent};
 use domain::{Decision, OrderStatus, Refusal};
 use store::{
-    idempotency::{self, Answer},
+    idempotency::{self, Answer, PRUNE_PAGES, PruneStep},
     orders, outbox, stock,
 };
 
@@ -247,6 +247,43 @@ async fn a_refusal_by_kafka_is_kept_and_told_again() {
     .await;
 }
 
+/// A hundred thousand keys of Kafka that must stay, and an old one behind them: a step reads its
+/// pages and no more, and the round comes to the end.
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_that_must_stay_cost_a_step_of_the_pruner_nothing() {
+    with_db(|db| async move {
+        db.run(
+            "insert into idempotency (hold_id, fingerprint, order_id, by_kafka, created_at)
+             select md5(n::text)::uuid, '\\x00', md5(n::text)::uuid, n % 100000 <> 0,
+                    now() - interval '3 days'
+             from generate_series(1, 100000) n",
+        )
+        .await?;
+        let mut conn = db.store.conn().await?;
+        let pages: i64 = sqlx::query_scalar(
+            "select pg_relation_size('idempotency') / current_setting('block_size')::bigint",
+        )
+        .fetch_one(&mut *conn)
+        .await?;
+        let (mut from, mut steps, mut gone) = (0, 0, Vec::new());
+        loop {
+            let step = idempotency::prune(&mut conn, from).await?;
+            steps += 1;
+            gone.push(step.gone);
+            match step.next {
+                Some(next) => from = next,
+                None => break,
+            }
+        }
+        assert_eq!(steps, (pages + PRUNE_PAGES - 1) / PRUNE_PAGES);
+        assert!(steps > 2, "{pages} pages are no test");
+        assert_eq!(gone.pop(), Some(1), "it is on the last page");
+        assert!(gone.iter().all(|gone| *gone == 0), "{gone:?}");
+        Ok(())
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_are_pruned_a_day_after_the_end_and_never_before() {
     with_db(|db| async move {
@@ -266,7 +303,14 @@ async fn keys_are_pruned_a_day_after_the_end_and_never_before() {
         db.run(&end("fresh", 24)).await?;
         db.run(&end("old", 26)).await?;
         let mut conn = db.store.conn().await?;
-        assert_eq!(idempotency::prune(&mut conn, 100).await?, 1);
+        let step = idempotency::prune(&mut conn, 0).await?;
+        assert_eq!(
+            step,
+            PruneStep {
+                gone: 1,
+                next: None
+            }
+        );
         let left = idempotency::find(&mut conn, &["live", "fresh", "old"].map(hold)).await?;
         assert!(left.contains_key(&hold("live")) && left.contains_key(&hold("fresh")));
         let found = orders::find_many(&mut conn, &[]).await?;

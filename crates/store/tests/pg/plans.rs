@@ -119,6 +119,7 @@ async fn hot_path(store: &Store, round: usize, size: usize) -> Result<()> {
         assert_eq!(idempotency::find(&mut conn, &keys).await?.len(), size);
         let gaps: Vec<i64> = (100..100 + i64::try_from(size)?).collect();
         outbox::read(&mut conn, 29_500, &gaps, 1000).await?;
+        idempotency::prune(&mut conn, 100).await?;
     }
     holds::of_orders(store, &ids).await?;
     holds::by_hold(store, &keys).await?;

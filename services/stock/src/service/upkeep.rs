@@ -12,7 +12,7 @@ use crate::{
     expire_orders::Expired,
     health::Health,
     leader::Leader,
-    prune_rows::{make_partitions, prune_rows},
+    prune_rows::{PruneRows, make_partitions},
     rebuild_gate::rebuild_lost_shards,
     refund_dead_money::refund_dead_money,
     request_refunds::request_refunds,
@@ -132,8 +132,10 @@ impl Upkeep<'_> {
             "asking back money whose news was set aside",
             |stock| async move { refund_dead_money(&stock).await },
         );
-        self.spawn(PRUNE_TICK, "pruning old rows", |stock| async move {
-            prune_rows(&stock).await
+        let rows = Arc::new(PruneRows::default());
+        self.spawn(PRUNE_TICK, "pruning old rows", move |stock| {
+            let rows = Arc::clone(&rows);
+            async move { rows.prune(&stock).await }
         });
     }
 
