@@ -23,10 +23,11 @@ struct Entry {
     count: usize,
     offenders: Vec<String>,
     suspects: BTreeSet<String>,
-    checked: Instant,
+    /// When all that the check is about was last looked at; `None`: not yet.
+    checked: Option<Instant>,
 }
 
-/// All entries.
+/// All entries. What was never checked, or was never found to be wrong, has none: it is not known.
 #[derive(Debug, Default)]
 pub(crate) struct Board(BTreeMap<(&'static str, &'static str), Entry>);
 
@@ -40,30 +41,53 @@ impl Board {
         offenders: &[String],
         look: Look,
     ) {
+        self.change(id, check, |entry| {
+            let mut seen: Vec<String> = offenders.to_vec();
+            let mut total = count;
+            if look == Look::Twice {
+                let fresh: BTreeSet<String> =
+                    seen.iter().map(|one| identity(one).to_owned()).collect();
+                seen.retain(|one| entry.suspects.contains(identity(one)));
+                // Those that are counted but not listed are taken for what the listed ones are.
+                total = if seen.is_empty() || seen.len() < offenders.len() {
+                    seen.len()
+                } else {
+                    count
+                };
+                entry.suspects = fresh;
+            }
+            entry.count = total;
+            entry.offenders = seen;
+            entry.checked = Some(platform::clock::monotonic());
+        });
+    }
+
+    /// Notes what is found when the offenders alone are looked at again: of everything else it is
+    /// known what was known before, and as long ago.
+    pub(crate) fn narrow(
+        &mut self,
+        id: &'static str,
+        check: &'static str,
+        count: usize,
+        offenders: &[String],
+    ) {
+        self.change(id, check, |entry| {
+            entry.count = count;
+            entry.offenders = offenders.to_vec();
+        });
+        self.0
+            .retain(|_, entry| entry.checked.is_some() || entry.count > 0);
+    }
+
+    fn change(&mut self, id: &'static str, check: &'static str, change: impl FnOnce(&mut Entry)) {
         let was_red = self.count_of(id) > 0;
-        let now = platform::clock::monotonic();
         let entry = self.0.entry((id, check)).or_insert_with(|| Entry {
             count: 0,
             offenders: Vec::new(),
             suspects: BTreeSet::new(),
-            checked: now,
+            checked: None,
         });
-        let mut seen: Vec<String> = offenders.to_vec();
-        let mut total = count;
-        if look == Look::Twice {
-            let fresh: BTreeSet<String> = seen.iter().map(|one| identity(one).to_owned()).collect();
-            seen.retain(|one| entry.suspects.contains(identity(one)));
-            // Those that are counted but not listed are taken for what the listed ones are.
-            total = if seen.is_empty() || seen.len() < offenders.len() {
-                seen.len()
-            } else {
-                count
-            };
-            entry.suspects = fresh;
-        }
-        entry.count = total;
-        entry.offenders = seen;
-        entry.checked = now;
+        change(entry);
         let is_red = self.count_of(id) > 0;
         if is_red && !was_red {
             self.alarm(id);
@@ -125,8 +149,10 @@ impl Board {
             metrics::gauge!("invariant_red", "id" => id).set(gauge(count));
         }
         for ((id, check), entry) in &self.0 {
-            metrics::gauge!("invariant_check_age_seconds", "id" => *id, "check" => *check)
-                .set(entry.checked.elapsed().as_secs_f64());
+            if let Some(checked) = entry.checked {
+                metrics::gauge!("invariant_check_age_seconds", "id" => *id, "check" => *check)
+                    .set(checked.elapsed().as_secs_f64());
+            }
         }
     }
 
@@ -169,6 +195,22 @@ mod tests {
         assert_eq!(look(&["b: 2", "c: 1"]), 1);
         assert_eq!(look(&["c: 1"]), 1);
         assert_eq!(look(&[]), 0);
+    }
+
+    #[test]
+    fn what_was_looked_at_alone_says_nothing_of_the_rest() {
+        let mut board = Board::default();
+        board.narrow("I3", "sums", 0, &[]);
+        assert_eq!(board.red().get("I3"), None, "not known");
+        board.narrow("I3", "sums", 1, &texts(&["A: x"]));
+        assert_eq!(board.red()["I3"], 1);
+        board.narrow("I3", "sums", 0, &[]);
+        assert_eq!(board.red().get("I3"), None, "not known again");
+        board.note("I3", "sums", 2, &texts(&["A: x", "B: x"]), Look::Once);
+        let checked = board.0[&("I3", "sums")].checked;
+        board.narrow("I3", "sums", 1, &texts(&["B: x"]));
+        assert_eq!(board.red()["I3"], 1);
+        assert_eq!(board.0[&("I3", "sums")].checked, checked);
     }
 
     #[test]

@@ -10,8 +10,9 @@
 //! - in slices by key everything that is said of single orders, keys and buyers (I2 totals, I4 to
 //!   I9, I15, I26): the last minutes first, then all, round and round.
 //!
-//! Each invariant has a gauge, `invariant_red{id}`, and an alarm that names the first offenders. It
-//! changes nothing. *Dies anywhere:* the next leader begins anew.
+//! Each invariant has a gauge, `invariant_red{id}`, and an alarm that names the first offenders; how
+//! old that word is says `invariant_check_age_seconds{id, check}`, which goes on rising while a check
+//! can't be made. What could not be read yet has neither. It changes nothing. *Dies anywhere:* the next leader begins anew.
 
 mod board;
 pub(crate) mod pace;
@@ -189,8 +190,10 @@ impl Audit {
         if state.sums.is_due(began) {
             let found = self.auditor.sums(None).await;
             state.sums.ran(began, platform::clock::monotonic());
+            let found = found?;
+            note(&mut state.board, "sums", &found);
             // Whoever is red is summed up alone from now on, which is cheaper and sooner.
-            state.suspects.extend(skus_of(&found?));
+            state.suspects.extend(skus_of(&found));
         }
         let began = platform::clock::monotonic();
         let suspected = !state.suspects.is_empty() && state.exact.is_due(began);
@@ -201,9 +204,6 @@ impl Audit {
             state.exact.ran(began, ended);
             state.again.ran(began, ended);
             summed?;
-        } else if state.suspects.is_empty() && state.guilty.is_empty() {
-            state.board.note("I2", "sums", 0, &[], Look::Once);
-            state.board.note("I3", "sums", 0, &[], Look::Once);
         }
         let began = platform::clock::monotonic();
         if state.walk.is_due(began) {
@@ -251,7 +251,11 @@ impl Audit {
         let innocent = skus.into_iter().filter(|sku| !state.guilty.contains(sku));
         state.acquitted.extend(innocent);
         state.suspects.clear();
-        note(&mut state.board, "sums", &found);
+        for one in &found {
+            state
+                .board
+                .narrow(one.id, "sums", one.count, &one.offenders);
+        }
         Ok(())
     }
 

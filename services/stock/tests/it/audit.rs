@@ -7,7 +7,7 @@ use contracts::ConsumerName;
 use stock::{Audit, RepairDrift, ResendEvents};
 use store::{StoreOptions, audit::Auditor, verify::Payments};
 
-use crate::support::{World, completed};
+use crate::support::{World, completed, eventually};
 
 /// How long a look may take to see what was planted (T21, gate).
 const SEEN_WITHIN: Duration = Duration::from_secs(5);
@@ -109,6 +109,44 @@ async fn a_check_that_fails_keeps_its_pace_and_stops_none_behind_it() {
         assert_eq!(checked.get(id), Some(&0), "{id}: {checked:?}");
     }
     assert_eq!(checked.get("I13"), None);
+}
+
+#[tokio::test]
+async fn sums_that_can_not_be_read_are_neither_right_nor_right_again() {
+    let world = a_sale().await;
+    let rename = |from: &str, to: &str| format!("alter table {from} rename to {to}");
+    let (hide, show) = (
+        rename("stock_adjustments", "adjustments_elsewhere"),
+        rename("adjustments_elsewhere", "stock_adjustments"),
+    );
+    world.execute(&hide).await;
+    let blind = Watch::over(&world);
+    assert!(blind.audit.look().await.is_err(), "no sum can be made");
+    for _ in 0..3 {
+        blind.audit.look().await.unwrap();
+    }
+    assert_eq!(blind.audit.red().await.get("I3"), None, "it is not known");
+    world.execute(&show).await;
+
+    let watch = Watch::over(&world);
+    watch.until("I3", |count| count == 0).await;
+    world
+        .execute("update stock set on_hand = on_hand - 1 where sku = 'A'")
+        .await;
+    watch.until("I3", |count| count == 1).await;
+    world.execute(&hide).await;
+    world
+        .execute("update stock set on_hand = on_hand + 1 where sku = 'A'")
+        .await;
+    eventually("a look fails", async || {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        watch.audit.look().await.is_err()
+    })
+    .await;
+    watch.audit.look().await.unwrap();
+    assert_eq!(watch.audit.red().await["I3"], 1, "as it was last seen");
+    world.execute(&show).await;
+    watch.until("I3", |count| count == 0).await;
 }
 
 #[tokio::test]
