@@ -5,6 +5,7 @@
 //! connection that can't write; its offenders are true of that snapshot.
 
 mod rules;
+mod sums;
 
 use std::fmt::Write as _;
 
@@ -16,6 +17,8 @@ use crate::{
     error::Doing,
     verify::{OFFENDERS_MAX, Payments},
 };
+
+pub use sums::Sums;
 
 use rules::{LiveRule, OFFENDERS_COUNTED};
 
@@ -143,12 +146,12 @@ impl Auditor {
         self.plain(rules::HELD, None).await
     }
 
-    /// I2 and I3 in full, of these SKUs or of all: reads every line of every order.
+    /// I2 and I3 of these SKUs in full: reads every line of every order. [`Auditor::compare`] does not.
     ///
     /// # Errors
-    /// PostgreSQL is away.
-    pub async fn sums(&self, skus: Option<&[String]>) -> Result<Vec<Finding>> {
-        self.plain(rules::SUMS, skus).await
+    /// PostgreSQL is away, or does not read all of that within its time-out.
+    pub async fn sums(&self, skus: &[String]) -> Result<Vec<Finding>> {
+        self.plain(rules::SUMS, Some(skus)).await
     }
 
     /// Which rows of stock were written since a look that saw up to `xmin` (all, without one), and

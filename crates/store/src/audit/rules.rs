@@ -88,7 +88,7 @@ pub(super) const HELD: &[LiveRule] = &[rule(
      where s.held <> coalesce(x.held, 0) and ($1::text[] is null or s.sku = any($1))",
 )];
 
-/// Every line of every order, of the SKUs in $1 or of all.
+/// Every line of every order, of the SKUs in $1.
 pub(super) const SUMS: &[LiveRule] = &[
     rule(
         "I2",

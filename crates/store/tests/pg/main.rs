@@ -10,4 +10,5 @@ mod messages;
 mod outbox;
 mod plans;
 mod reading;
+mod sums;
 mod support;

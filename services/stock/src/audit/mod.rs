@@ -6,7 +6,8 @@
 //!   check has seen of the gate (I10, I19, I20) and the resender of the outbox (I18);
 //! - every second which rows of stock have moved: one that no event explains, or that the gate
 //!   contradicts, is summed up exactly (I2, I3), at once;
-//! - every 2 s or more `held` against all live orders (I2); every minute or more all sums (I2, I3);
+//! - every 2 s or more `held` against all live orders (I2); every minute or more all sums (I2, I3),
+//!   from what ended orders did by an earlier look ([`history`]);
 //! - in slices by key everything that is said of single orders, keys and buyers (I2 totals, I4 to
 //!   I9, I15, I26): the last minutes first, then all, round and round.
 //!
@@ -15,6 +16,7 @@
 //! can't be made. What could not be read yet has neither. It changes nothing. *Dies anywhere:* the next leader begins anew.
 
 mod board;
+mod history;
 pub(crate) mod pace;
 mod walk;
 
@@ -32,6 +34,7 @@ use crate::{
     RepairDrift, ResendEvents, Stock, StockError,
     audit::{
         board::{Board, Look, identity},
+        history::History,
         pace::Pace,
         walk::Walk,
     },
@@ -68,6 +71,9 @@ struct State {
     exact: Pace,
     again: Pace,
     sums: Pace,
+    /// Of the sums that stand, and of those without which nothing can be compared yet.
+    past: Pace,
+    first: Pace,
     walk: Pace,
     stock: BTreeMap<String, (i64, i64)>,
     marks: VecDeque<StockMark>,
@@ -76,6 +82,9 @@ struct State {
     guilty: BTreeSet<String>,
     /// SKUs that the gate contradicts and whose sums are right all the same.
     acquitted: BTreeSet<String>,
+    /// SKUs that the sums have accused and that nobody has looked at since.
+    accused: BTreeSet<String>,
+    history: History,
     walked: Walk,
 }
 
@@ -89,13 +98,17 @@ impl Default for State {
             held: Pace::new(2 * SECOND, 60 * SECOND, 3),
             exact: Pace::new(SECOND, 4 * SECOND, 50),
             again: Pace::new(SECOND, 15 * SECOND, 10),
-            sums: Pace::new(60 * SECOND, HOUR, 4),
+            sums: Pace::new(60 * SECOND, HOUR, 1),
+            past: Pace::new(SECOND / 2, 15 * SECOND, 3),
+            first: Pace::new(SECOND / 2, 15 * SECOND, 20),
             walk: Pace::new(SECOND / 2, 15 * SECOND, 6),
             stock: BTreeMap::new(),
             marks: VecDeque::new(),
             suspects: BTreeSet::new(),
             guilty: BTreeSet::new(),
             acquitted: BTreeSet::new(),
+            accused: BTreeSet::new(),
+            history: History::default(),
             walked: Walk::default(),
         }
     }
@@ -186,15 +199,7 @@ impl Audit {
             state.held.ran(began, platform::clock::monotonic());
             note(&mut state.board, "held", &found?);
         }
-        let began = platform::clock::monotonic();
-        if state.sums.is_due(began) {
-            let found = self.auditor.sums(None).await;
-            state.sums.ran(began, platform::clock::monotonic());
-            let found = found?;
-            note(&mut state.board, "sums", &found);
-            // Whoever is red is summed up alone from now on, which is cheaper and sooner.
-            state.suspects.extend(skus_of(&found));
-        }
+        self.ask_history(state).await?;
         let began = platform::clock::monotonic();
         let suspected = !state.suspects.is_empty() && state.exact.is_due(began);
         let guilty = !state.guilty.is_empty() && state.again.is_due(began);
@@ -210,6 +215,33 @@ impl Audit {
             let walked = self.walk_on(state).await;
             state.walk.ran(began, platform::clock::monotonic());
             walked?;
+        }
+        Ok(())
+    }
+
+    async fn ask_history(&self, state: &mut State) -> Result<(), StockError> {
+        let began = platform::clock::monotonic();
+        let pace = if state.history.stands() {
+            &mut state.past
+        } else {
+            &mut state.first
+        };
+        if pace.is_due(began) {
+            let now = platform::clock::now();
+            let stepped = state.history.step(&self.auditor, now).await;
+            pace.ran(began, platform::clock::monotonic());
+            stepped?;
+        }
+        let began = platform::clock::monotonic();
+        if state.sums.is_due(began) && state.history.stands() {
+            let found = state.history.compare(&self.auditor).await;
+            state.sums.ran(began, platform::clock::monotonic());
+            if let Some(found) = found? {
+                note(&mut state.board, "sums", &found);
+                // Whoever is red is summed up alone from now on, which is sooner.
+                state.accused = skus_of(&found).collect();
+                state.suspects.extend(state.accused.iter().cloned());
+            }
         }
         Ok(())
     }
@@ -246,8 +278,13 @@ impl Audit {
     /// I2 and I3 of those that are suspected, exactly.
     async fn sum_up(&self, state: &mut State) -> Result<(), StockError> {
         let skus: Vec<String> = state.suspects.union(&state.guilty).cloned().collect();
-        let found = self.auditor.sums(Some(&skus)).await?;
+        let found = self.auditor.sums(&skus).await?;
         state.guilty = skus_of(&found).collect();
+        if !state.accused.is_subset(&state.guilty) {
+            // The sums are not what the rows say, or are not any more: they are made again.
+            state.history = History::default();
+        }
+        state.accused.clear();
         let innocent = skus.into_iter().filter(|sku| !state.guilty.contains(sku));
         state.acquitted.extend(innocent);
         state.suspects.clear();

@@ -216,7 +216,7 @@ fn is_clean(found: &[Finding]) -> bool {
 }
 
 /// The smallest id of version 7 of a moment.
-fn id_at(at: Timestamp) -> Uuid {
+pub(crate) fn id_at(at: Timestamp) -> Uuid {
     let millis = u128::try_from(at.timestamp_millis().max(0)).unwrap_or(0);
     Uuid::from_u128(millis << 80)
 }
