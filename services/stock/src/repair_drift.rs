@@ -18,7 +18,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
         Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -82,6 +82,7 @@ pub struct RepairDrift {
     seen: Mutex<BTreeMap<Shard, Seen>>,
     reports: Mutex<BTreeMap<Shard, GateReport>>,
     doubted: AtomicBool,
+    looks: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -106,6 +107,7 @@ impl RepairDrift {
             seen: Mutex::default(),
             reports: Mutex::default(),
             doubted: AtomicBool::new(false),
+            looks: AtomicU64::new(0),
         }
     }
 
@@ -114,9 +116,10 @@ impl RepairDrift {
         self.doubted.store(true, Ordering::Relaxed);
     }
 
-    /// What is wrong with the gate by the last look.
+    /// What is wrong with the gate by the last look, and how often all shards were looked at.
     #[must_use]
-    pub fn report(&self) -> GateReport {
+    pub fn report(&self) -> (u64, GateReport) {
+        let looks = self.looks.load(Ordering::Relaxed);
         let reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
         let mut all = GateReport::default();
         for report in reports.values() {
@@ -124,7 +127,7 @@ impl RepairDrift {
             all.units.extend(report.units.iter().cloned());
             all.holds.extend(report.holds.iter().cloned());
         }
-        all
+        (looks, all)
     }
 
     /// Looks at all shards. What was seen at the last look and still is, is repaired: call it every
@@ -152,6 +155,7 @@ impl RepairDrift {
             total.buyers += repaired.buyers;
             total.rebuilt |= repaired.rebuilt;
         }
+        self.looks.fetch_add(1, Ordering::Relaxed);
         Ok(total)
     }
 

@@ -150,6 +150,21 @@ async fn sums_that_can_not_be_read_are_neither_right_nor_right_again() {
 }
 
 #[tokio::test]
+async fn a_gate_that_was_not_compared_is_not_called_right() {
+    let world = a_sale().await;
+    let watch = Watch::over(&world);
+    watch.audit.look().await.unwrap();
+    let known = watch.audit.red().await;
+    for id in ["I10", "I19", "I20"] {
+        assert_eq!(known.get(id), None, "{id}: {known:?}");
+    }
+    watch.drift.look().await.unwrap();
+    for id in ["I10", "I19", "I20"] {
+        watch.until(id, |count| count == 0).await;
+    }
+}
+
+#[tokio::test]
 async fn a_row_of_stock_changed_by_hand_is_seen_within_five_seconds() {
     let world = a_sale().await;
     let watch = Watch::over(&world);
