@@ -164,9 +164,10 @@ impl Walk {
 
     fn key_is(&self, request: &Request) -> String {
         let order = self.pg.order_of(request.key).map(|(number, _)| number);
-        let key = order.map_or("new key".to_owned(), |number| {
-            format!("key of {}", self.status_of(number))
-        });
+        let key = order.map_or_else(
+            || "new key".to_owned(),
+            |number| format!("key of {}", self.status_of(number)),
+        );
         let row = self.pg.keys.get(&request.key);
         let other = row.is_some_and(|row| row.body != request.body);
         let other = if other { ", other body" } else { "" };

@@ -294,9 +294,10 @@ impl Walk {
 
     fn charge_is(&self, payment: PaymentNo) -> String {
         let row = self.pg.payments.get(&payment);
-        row.map_or("no payment".to_owned(), |row| {
-            format!("{:?}, {}", row.state, self.status_of(payment - OURS))
-        })
+        row.map_or_else(
+            || "no payment".to_owned(),
+            |row| format!("{:?}, {}", row.state, self.status_of(payment - OURS)),
+        )
     }
 
     /// What became of charges is recorded, once; the news of it is another matter.

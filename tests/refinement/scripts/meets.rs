@@ -39,7 +39,10 @@ pub(super) fn state_of(gate: &Modelled, op: &GateOp) -> String {
         GateOp::Commit { key, .. } | GateOp::Release { key, .. } => hold_is(gate, *key, None),
         GateOp::Put { sku, register } => {
             let known = gate.rows[*sku].map(|row| register.version.cmp(&row.register.version));
-            known.map_or("unknown".to_owned(), |order| format!("version {order:?}"))
+            known.map_or_else(
+                || "unknown".to_owned(),
+                |order| format!("version {order:?}"),
+            )
         }
         GateOp::CorrectBuyer {
             sku, buyer, seen, ..
