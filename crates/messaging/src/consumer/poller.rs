@@ -99,6 +99,7 @@ impl Poller {
             out,
             commands: inbox,
             paused: None,
+            flows: None,
             left: false,
         };
         std::thread::Builder::new()
@@ -139,6 +140,9 @@ struct Thread {
     commands: std_mpsc::Receiver<Command>,
     /// The assignment that is paused, by the number of its last change.
     paused: Option<Epoch>,
+    /// The assignment that was resumed, likewise: the client keeps the pause of a partition that is taken
+    /// from us, and would have it paused when it comes back.
+    flows: Option<Epoch>,
     /// Whether the group was left.
     left: bool,
 }
@@ -232,14 +236,17 @@ impl Thread {
         self.left = out;
     }
 
-    /// Pauses all partitions while there is no room, new ones too; resumes at half.
+    /// Pauses all partitions while there is no room, new ones too; resumes at half, and with every
+    /// assignment.
     fn adjust(&mut self) {
         let last = self.shared.last_change();
-        if self.shared.is_full(1) && self.paused != Some(last) {
-            self.paused = Some(last);
-            self.on_assignment("pause", |client, list| client.pause(list));
-        } else if self.paused.is_some() && !self.shared.is_full(2) {
-            self.paused = None;
+        if self.shared.is_full(1) {
+            if self.paused != Some(last) {
+                (self.paused, self.flows) = (Some(last), None);
+                self.on_assignment("pause", |client, list| client.pause(list));
+            }
+        } else if self.flows != Some(last) && !self.shared.is_full(2) {
+            (self.paused, self.flows) = (None, Some(last));
             self.on_assignment("resume", |client, list| client.resume(list));
         }
     }

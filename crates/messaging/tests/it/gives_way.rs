@@ -24,7 +24,7 @@ fn leader(world: &World) -> String {
     )
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_leader_that_alone_has_lost_kafka_gives_way_and_the_lease_goes_round_while_all_have() {
     let world = World::new().await;
     let links = [
@@ -81,7 +81,7 @@ async fn a_leader_that_alone_has_lost_kafka_gives_way_and_the_lease_goes_round_w
     world.end().await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_member_that_alone_has_lost_the_database_leaves_its_partitions_to_others_and_comes_back()
 {
     let world = World::new().await;
@@ -125,6 +125,41 @@ async fn a_member_that_alone_has_lost_the_database_leaves_its_partitions_to_othe
     wait_for("all offsets are stored", async || world.lag().await == 0).await;
     first.stop().await;
     assert_eq!((world.effects(), world.distinct_effects()), (66, 66));
+    assert_eq!(world.dead_letters(), 0);
+    world.end().await;
+}
+
+/// More records wait than a member takes in hand, so that it leaves its group while it is paused.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_that_left_with_its_hands_full_reads_on_when_it_is_back() {
+    const RECORDS: i64 = 6_000;
+    let world = World::new().await;
+    let producer = Producer::new(&world.brokers).unwrap();
+    let produce = async |n: i64| {
+        let partition = i32::try_from(n % 3).unwrap();
+        world
+            .produce(&producer, partition, &n.to_string(), b"{}")
+            .await
+    };
+    for from in (0..RECORDS).step_by(500) {
+        futures::future::join_all((from..from + 500).map(produce)).await;
+    }
+    let door = Door::start(&world.options.url).await;
+    door.shut();
+    let mut options = world.options.clone();
+    options.url.clone_from(&door.url);
+    options.acquire_timeout = Duration::from_secs(1);
+    let through = store::Store::connect(&options).unwrap();
+    let member = world.consume_with(Recorder::default(), through, |config| {
+        config.leaves_after = 5 * BOUND;
+    });
+    wait_for("it has joined", async || member.ops.is_ready()).await;
+    wait_for("it has left", async || !member.ops.is_ready()).await;
+    door.open();
+    wait_for("it handles all", async || world.effects() == RECORDS).await;
+    wait_for("all offsets are stored", async || world.lag().await == 0).await;
+    member.stop().await;
+    assert_eq!(world.distinct_effects(), RECORDS);
     assert_eq!(world.dead_letters(), 0);
     world.end().await;
 }
