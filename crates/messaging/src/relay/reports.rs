@@ -60,10 +60,10 @@ impl Relay {
     }
 
     fn recovered(&mut self) {
-        let floor = self.floor();
+        let (floor, sent) = (self.floor(), self.sent());
         let passed = self
             .outage
-            .take_if(|outage| outage.failed <= floor)
+            .take_if(|outage| outage.failed <= sent)
             .is_some();
         if passed {
             self.backoff.reset();
@@ -76,7 +76,8 @@ impl Relay {
 
     /// Whether something is under way, waits, or failed and is to be sent again.
     fn owes(&self) -> bool {
-        let failed = |outage: &Outage| outage.failed > self.floor();
+        // not the floor: a gap may stay open for long below what was sent again
+        let failed = |outage: &Outage| outage.failed > self.sent();
         !self.in_flight.is_empty()
             || !self.pending.is_empty()
             || self.outage.as_ref().is_some_and(failed)
