@@ -139,6 +139,10 @@ pub async fn open(tx: &mut Tx, reason: &str, opened_at: Timestamp) -> Result<()>
 /// order did, among the next `limit` of them after the place `after`. Call it, each time in a
 /// transaction of its own, until it says [`Closing::Closed`]; what was closed before is closed.
 ///
+/// `again` says since when something has been wrong since `ended_at`. The earliest that was said is the
+/// beginning of another outage, which the last step opens: it may be over by then, and its time is the
+/// buyers' all the same.
+///
 /// Begun anew at any place it moves no order twice, since each carries the outage that it was moved
 /// for. Begun at [`Cursor::START`] it passes none over: deadlines move to later ones only, by whomever.
 ///
@@ -148,6 +152,7 @@ pub async fn close(
     tx: &mut Tx,
     id: Uuid,
     ended_at: Timestamp,
+    again: Option<Timestamp>,
     after: Cursor,
     limit: i64,
 ) -> Result<Closing> {
@@ -168,20 +173,29 @@ pub async fn close(
     let moved = outage.moved.unwrap_or(0) + moved;
     let is_full = i64::try_from(page.len()).is_ok_and(|count| count >= limit);
     let next = page.last().copied().filter(|_| is_full);
-    sqlx::query!(
+    let again = sqlx::query_scalar!(
         "update outages
-         set ended_at = $2::timestamptz, moved = $3,
+         set ended_at = $2::timestamptz, moved = $3, again_since = least(again_since, $5),
              closed_at = case when $4 then $2::timestamptz end
-         where id = $1",
+         where id = $1
+         returning again_since",
         id,
         outage.ended_at,
         moved,
-        next.is_none()
+        next.is_none(),
+        again
     )
-    .execute(&mut **tx)
+    .fetch_one(&mut **tx)
     .answer("note moved deadlines")
     .await?;
-    Ok(next.map_or(Closing::Closed(moved), Closing::Upto))
+    match (next, again) {
+        (Some(next), _) => Ok(Closing::Upto(next)),
+        (None, Some(again)) => {
+            open(tx, "another outage, while deadlines moved", again).await?;
+            Ok(Closing::Closed(moved))
+        }
+        (None, None) => Ok(Closing::Closed(moved)),
+    }
 }
 
 /// The next RESERVED orders by deadline.

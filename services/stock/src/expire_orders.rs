@@ -263,9 +263,9 @@ impl ExpireOrders {
                 outages::open(tx, &reason, since).await?;
                 return Ok(Batch::Opened { reason, since });
             }
-            Judgement::Close { at } => {
+            Judgement::Close { at, again } => {
                 return match signals.open {
-                    Some(outage) => self.give_back(tx, outage, at).await,
+                    Some(outage) => self.give_back(tx, outage, at, again).await,
                     None => Ok(Batch::Paused),
                 };
             }
@@ -283,6 +283,7 @@ impl ExpireOrders {
         tx: &mut Tx,
         outage: Outage,
         ended_at: Timestamp,
+        again: Option<Timestamp>,
     ) -> Result<Batch, StockError> {
         let upto = *self
             .moved_upto
@@ -292,7 +293,7 @@ impl ExpireOrders {
             .filter(|(id, _)| *id == outage.id)
             .map_or(Cursor::START, |(_, place)| place);
         let count = self.moved_at_once;
-        let closing = outages::close(tx, outage.id, ended_at, after, count).await?;
+        let closing = outages::close(tx, outage.id, ended_at, again, after, count).await?;
         Ok(match closing {
             Closing::Upto(place) => Batch::Moved(outage.id, place),
             Closing::Closed(moved) => Batch::Resumed {

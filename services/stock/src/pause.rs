@@ -31,22 +31,28 @@ pub(crate) enum Judgement {
     },
     /// Nothing expires: the outage lasts, or it costs nobody anything yet (a first start).
     Pause,
-    /// The outage is over as of then: deadlines move, and when all have, expiry runs. What is wrong
-    /// by then is another outage, that begins when this one ended.
+    /// The outage is over as of then: deadlines move, and when all have, expiry runs.
     Close {
         /// Its end.
         at: Timestamp,
+        /// Since when something is wrong again, while deadlines move: another outage, that begins when
+        /// this one has ended at the soonest, and is one even if it is over before all have moved.
+        again: Option<Timestamp>,
     },
 }
 
 /// Judges the signals.
 #[must_use]
 pub(crate) fn judge(signals: &Signals) -> Judgement {
-    let longest = delta(PAUSED_AT_MOST);
-    if let Some(ended_at) = signals.open.as_ref().and_then(|open| open.ended_at) {
-        return Judgement::Close { at: ended_at };
+    let (longest, complaint) = (delta(PAUSED_AT_MOST), complaint(signals));
+    if let Some(open) = &signals.open
+        && let Some(at) = open.ended_at
+    {
+        let another = complaint.filter(|complaint| !complaint.is_used_up(open.opened_at, at));
+        let again = another.map(|complaint| complaint.began.unwrap_or(signals.now).max(at));
+        return Judgement::Close { at, again };
     }
-    match (&signals.open, complaint(signals)) {
+    match (&signals.open, complaint) {
         (None, None) => Judgement::Run,
         (None, Some(_)) if !signals.anyone_waits => Judgement::Pause,
         (None, Some(complaint)) => {
@@ -57,9 +63,7 @@ pub(crate) fn judge(signals: &Signals) -> Judgement {
                     since: began,
                 };
             };
-            // A pause that was cut short by its bound: what caused it then may not pause again.
-            let same = complaint.began.is_none_or(|began| began <= last.closed_at);
-            if same && last.closed_at - last.opened_at >= longest {
+            if complaint.is_used_up(last.opened_at, last.closed_at) {
                 return Judgement::Run;
             }
             Judgement::Open {
@@ -67,9 +71,13 @@ pub(crate) fn judge(signals: &Signals) -> Judgement {
                 since: began.max(last.closed_at),
             }
         }
-        (Some(_), None) => Judgement::Close { at: signals.now },
+        (Some(_), None) => Judgement::Close {
+            at: signals.now,
+            again: None,
+        },
         (Some(open), Some(_)) if signals.now - open.opened_at >= longest => Judgement::Close {
             at: open.opened_at + longest,
+            again: None,
         },
         (Some(_), Some(_)) => Judgement::Pause,
     }
@@ -78,6 +86,14 @@ pub(crate) fn judge(signals: &Signals) -> Judgement {
 struct Complaint {
     reason: String,
     began: Option<Timestamp>,
+}
+
+impl Complaint {
+    /// Whether it is what caused a pause that was cut short by its bound, and may not pause again.
+    fn is_used_up(&self, opened_at: Timestamp, ended_at: Timestamp) -> bool {
+        self.began.is_none_or(|began| began <= ended_at)
+            && ended_at - opened_at >= delta(PAUSED_AT_MOST)
+    }
 }
 
 fn complaint(signals: &Signals) -> Option<Complaint> {
@@ -161,25 +177,41 @@ mod tests {
             open: open_since(94),
             ..calm(130)
         };
-        assert_eq!(judge(&over), Judgement::Close { at: at(130) });
+        let close = Judgement::Close {
+            at: at(130),
+            again: None,
+        };
+        assert_eq!(judge(&over), close);
     }
 
     #[test]
-    fn an_outage_that_has_ended_is_closed_as_of_then_whatever_goes_wrong_meanwhile() {
-        let ended = open_since(94).map(|open| Outage {
-            ended_at: Some(at(130)),
-            ..open
-        });
-        for now in [131, 140, 5_000] {
-            for oldest in [now - 1, now - 7] {
-                let signals = Signals {
-                    open: ended.clone(),
-                    oldest_unpublished: Some(at(oldest)),
-                    ..calm(now)
-                };
-                assert_eq!(judge(&signals), Judgement::Close { at: at(130) });
+    fn an_outage_that_has_ended_is_closed_as_of_then_and_what_goes_wrong_meanwhile_is_another() {
+        let closes = |(opened, ended), (now, oldest)| {
+            let open = open_since(opened).map(|open| Outage {
+                ended_at: Some(at(ended)),
+                ..open
+            });
+            let signals = Signals {
+                open,
+                oldest_unpublished: Some(at(oldest)),
+                ..calm(now)
+            };
+            match judge(&signals) {
+                Judgement::Close { at: end, again } => {
+                    assert_eq!(end, at(ended));
+                    again
+                }
+                other => panic!("{other:?}"),
             }
+        };
+        for now in [131, 140, 5_000] {
+            assert_eq!(closes((94, 130), (now, now - 1)), None);
         }
+        assert_eq!(closes((94, 130), (140, 133)), Some(at(133)));
+        assert_eq!(closes((94, 130), (131, 94)), Some(at(130)));
+        // What a pause of half an hour was for pauses no more; what came later does.
+        assert_eq!(closes((0, 1_800), (1_801, 0)), None);
+        assert_eq!(closes((0, 1_800), (1_820, 1_810)), Some(at(1_810)));
     }
 
     #[test]
@@ -253,7 +285,11 @@ mod tests {
             open: open_since(0),
             ..stuck(1_900)
         };
-        assert_eq!(judge(&too_long), Judgement::Close { at: at(1_800) });
+        let close = Judgement::Close {
+            at: at(1_800),
+            again: None,
+        };
+        assert_eq!(judge(&too_long), close);
         let last = Some(ClosedOutage {
             opened_at: at(0),
             closed_at: at(1_800),

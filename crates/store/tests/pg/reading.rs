@@ -222,7 +222,7 @@ async fn a_repeat_shows_the_deadline_of_the_first_answer_however_often_it_has_mo
         ))
         .await?;
         let mut tx = db.store.begin().await?;
-        let closing = outages::close(&mut tx, outage, ended, Cursor::START, 10).await?;
+        let closing = outages::close(&mut tx, outage, ended, None, Cursor::START, 10).await?;
         assert_eq!(closing, Closing::Closed(1));
         tx.commit().await?;
         let moved = orders::get(&db.store, first.id, None).await?;

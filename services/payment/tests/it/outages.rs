@@ -32,7 +32,7 @@ async fn close_by(tx: &mut store::Tx, orders: i64) -> Closing {
     let signals = store::outages::signals(tx, &[]).await.unwrap();
     let open = signals.open.unwrap();
     let ended = open.ended_at.unwrap_or(signals.now);
-    store::outages::close(tx, open.id, ended, Cursor::START, orders)
+    store::outages::close(tx, open.id, ended, None, Cursor::START, orders)
         .await
         .unwrap()
 }

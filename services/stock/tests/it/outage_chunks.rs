@@ -111,3 +111,45 @@ async fn deadlines_that_move_in_chunks_move_once_each_and_none_expires_before() 
     assert_eq!(world.value::<i64>("select moved from outages").await, 7);
     world.assert_invariants().await;
 }
+
+/// Each call moves at most forty deadlines. In between a consumer falls silent and comes back.
+#[tokio::test]
+async fn an_outage_that_comes_and_goes_while_deadlines_move_is_given_back_too() {
+    let world = World::with_gate().await;
+    world
+        .execute(
+            "insert into orders (id, hold_id, shop, customer_id, status, total_minor, currency,
+                                 payment_method, reserved_until, created_at)
+             select gen_random_uuid(), gen_random_uuid(), 'shop', 'c', 'RESERVED', 1000, 'KRW',
+                    'card', clock_timestamp() + n * interval '1 second',
+                    clock_timestamp() - interval '1 hour'
+             from generate_series(-40, 42) n;
+             create table were as select id, reserved_until from orders;
+             insert into outages (id, reason, opened_at)
+             values (gen_random_uuid(), 'a test', clock_timestamp() - interval '20 minutes');",
+        )
+        .await;
+    let expiry = world.expiry().with_moved_at_once(2);
+    world.all_is_well().await;
+    let tick = expiry.expire_due_orders();
+    assert_eq!(tick.await.unwrap(), Expired::Paused);
+    world
+        .execute("update heartbeats set at = clock_timestamp() - interval '15 seconds'")
+        .await;
+    let tick = expiry.expire_due_orders();
+    assert_eq!(tick.await.unwrap(), Expired::Paused);
+    let mut last = Expired::Paused;
+    for _ in 0..9 {
+        world.all_is_well().await;
+        last = expiry.expire_due_orders().await.unwrap();
+        if last != Expired::Paused {
+            break;
+        }
+    }
+    assert_eq!(last, Expired::Orders(vec![]));
+    assert_eq!(world.count("outages where closed_at is not null").await, 2);
+    let right = "orders o join were w using (id)
+                 where o.reserved_until - w.reserved_until
+                     = (select sum(closed_at - opened_at) from outages)";
+    assert_eq!(world.count(right).await, 83);
+}
