@@ -248,7 +248,7 @@ pub(super) const ALL: &[Rule] = &[
         "select format('outbox %s: %s %s not handled by payment', o.id, o.type, o.key)
          from outbox o
          where o.type in ('ORDER_RESERVED', 'REFUND_REQUESTED') and o.topic = 'orders.v1'
-           and o.id <= (select low from relay_watermark where name = 'outbox')
+           and o.id <= (select greatest(low, sent) from relay_watermark where name = 'outbox')
            and o.at between now() - interval '29 days' and now() - interval '15 seconds'
            and exists (select from heartbeats where name = 'payment')
            and not exists (select from inbox i where i.consumer = 'payment'
@@ -259,7 +259,7 @@ pub(super) const ALL: &[Rule] = &[
          select format('outbox %s: %s %s not handled by stock', o.id, o.type, o.key)
          from outbox o
          where o.topic = 'payments.v1'
-           and o.id <= (select low from relay_watermark where name = 'outbox')
+           and o.id <= (select greatest(low, sent) from relay_watermark where name = 'outbox')
            and o.at between now() - interval '29 days' and now() - interval '15 seconds'
            and not exists (select from inbox i where i.consumer = 'stock'
                            and i.source = o.source and i.event_id = o.event_id::text)
