@@ -153,6 +153,8 @@ async fn a_member_that_left_with_its_hands_full_reads_on_when_it_is_back() {
     let member = world.consume_with(Recorder::default(), through, |config| {
         config.leaves_after = 5 * BOUND;
     });
+    // ready it is before it has begun, too
+    wait_for("it joins", async || !member.ops.is_ready()).await;
     wait_for("it has joined", async || member.ops.is_ready()).await;
     wait_for("it has left", async || !member.ops.is_ready()).await;
     door.open();
