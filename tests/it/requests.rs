@@ -214,3 +214,39 @@ async fn a_request_that_breaks_a_rule_is_rejected_and_an_unreadable_one_set_asid
     world.settled().await;
     world.end().await;
 }
+
+/// Whoever reads orders along their ids (the audit's sums) takes old ids for known.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_that_waited_to_be_decided_has_an_id_of_when_it_was() {
+    let world = World::start().await;
+    world.operator().put_sku("WAITED", 5, &json!({})).await;
+    // A sequence keeps what a transaction that fails has counted.
+    let fails = "create sequence tries; \
+                 create function fails() returns trigger language plpgsql as $$ \
+                 begin perform nextval('tries'); raise 'not yet' using errcode = '40001'; end $$; \
+                 create trigger fails before insert on idempotency for each row \
+                 execute function fails()";
+    world.tamper(fails).await;
+    ask(&world, "waited", &request("c", "WAITED", 1)).await;
+    let tries = "select case when is_called then last_value else 0 end from tries";
+    let tried = async |at_least: i64| {
+        wait_for(&format!("{at_least} tries"), || async {
+            let tried = world.count(tries).await;
+            (tried >= at_least).then_some(tried)
+        })
+        .await
+    };
+    let before = tried(1).await;
+    let now_ms = "select (extract(epoch from clock_timestamp()) * 1000)::bigint";
+    let then = world.count(now_ms).await;
+    // The next may have begun before that moment; the one behind it has not.
+    tried(before + 2).await;
+    world
+        .tamper("drop trigger fails on idempotency; drop function fails()")
+        .await;
+    until_answered(&world, 1, 0).await;
+    let id_ms = "select ('x' || left(replace(id::text, '-', ''), 12))::bit(48)::bigint from orders";
+    assert!(world.count(id_ms).await >= then);
+    world.settled().await;
+    world.end().await;
+}

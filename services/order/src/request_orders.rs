@@ -196,9 +196,14 @@ impl RequestOrders {
             return Ok(Vec::new());
         }
         let batch = Batch {
+            // An id says when its order came to be: a request may have waited for minutes to be decided,
+            // and whoever reads orders along their ids has passed by then.
             requests: to_decide
                 .iter()
-                .map(|(_, request)| (*request).clone())
+                .map(|(_, request)| OrderRequest {
+                    order_id: OrderId::generate(),
+                    ..(*request).clone()
+                })
                 .collect(),
             deadlines: vec![NEVER; to_decide.len()],
             traceparents: to_decide
