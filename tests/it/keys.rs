@@ -15,8 +15,9 @@ use serde_json::json;
 use tests::{
     Options, World, api,
     proxy::{Fault, Kind, Rule},
+    wait::ask_within,
 };
-use tokio::task::JoinHandle;
+use tokio::{sync::Mutex, task::JoinHandle};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_key_a_hundred_times_at_once_over_two_replicas_is_one_order() {
@@ -344,16 +345,16 @@ async fn told_until_the_commit_arrives(world: &World, round: usize) -> Option<Ve
     if !forgotten || first.status != 503 {
         return None;
     }
-    let (asked, mut told) = (platform::clock::monotonic(), Vec::new());
-    while asked.elapsed() < Duration::from_secs(4) {
+    let told = Mutex::new(Vec::new());
+    let asked = ask_within(Duration::from_secs(4), || async {
         let answer = shop.place(&key, &body).await;
         if answer.status == 201 {
-            return Some(told);
+            return Ok(());
         }
-        told.push(answer);
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    None
+        told.lock().await.push(answer);
+        Err(())
+    });
+    asked.await.ok().map(|()| told.into_inner())
 }
 
 #[tokio::test(flavor = "multi_thread")]

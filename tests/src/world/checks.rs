@@ -1,12 +1,13 @@
 //! What must hold of a world: how an order ends, and every invariant.
 
-use std::time::Duration;
-
 use serde_json::Value;
 use store::verify::{Check, Payments};
 
 use super::World;
-use crate::wait_for;
+use crate::{
+    wait::{BOUND, ask_within},
+    wait_for,
+};
 
 impl World {
     /// Waits until the order has this status; gives the order.
@@ -41,17 +42,12 @@ impl World {
     /// # Panics
     /// One is still broken at the bound; its offenders are named.
     pub async fn consistent(&self) {
-        let begun = platform::clock::monotonic();
-        loop {
+        let asked = ask_within(BOUND, || async {
             let red: Vec<Check> = self.checks().await.into_iter().filter(|c| !c.ok).collect();
-            if red.is_empty() {
-                return;
-            }
-            assert!(
-                begun.elapsed() < crate::wait::BOUND,
-                "invariants broken: {red:#?}"
-            );
-            tokio::time::sleep(Duration::from_millis(100)).await;
+            if red.is_empty() { Ok(()) } else { Err(red) }
+        });
+        if let Err(red) = asked.await {
+            panic!("invariants broken: {red:#?}");
         }
     }
 
