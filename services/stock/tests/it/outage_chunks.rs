@@ -4,22 +4,32 @@ use stock::Expired;
 
 use crate::support::World;
 
-/// A sale's worth of open orders: no statement moves all of them.
-#[tokio::test]
-async fn the_deadlines_of_many_orders_move_in_chunks() {
-    let world = World::with_gate().await;
+/// Open orders of an hour ago that are due these seconds from now, and an outage since some minutes.
+async fn outage_of(world: &World, (from, to): (i32, i32), minutes: i32) {
     world
-        .execute(
+        .execute(&format!(
             "insert into orders (id, hold_id, shop, customer_id, status, total_minor, currency,
                                  payment_method, reserved_until, created_at)
              select gen_random_uuid(), gen_random_uuid(), 'shop', 'c', 'RESERVED', 1000, 'KRW',
                     'card', clock_timestamp() + n * interval '1 second',
                     clock_timestamp() - interval '1 hour'
-             from generate_series(-2500, 2500) n;
+             from generate_series({from}, {to}) n;
              create table were as select id, reserved_until from orders;
              insert into outages (id, reason, opened_at)
-             values (gen_random_uuid(), 'a test', clock_timestamp() - interval '90 minutes');
-             create function few() returns trigger language plpgsql as $$
+             values (gen_random_uuid(), 'a test',
+                     clock_timestamp() - interval '{minutes} minutes');"
+        ))
+        .await;
+}
+
+/// A sale's worth of open orders: no statement moves all of them.
+#[tokio::test]
+async fn the_deadlines_of_many_orders_move_in_chunks() {
+    let world = World::with_gate().await;
+    outage_of(&world, (-2500, 2500), 90).await;
+    world
+        .execute(
+            "create function few() returns trigger language plpgsql as $$
              begin
                  if (select count(*) from changed) > 2000 then
                      raise 'too many at once' using errcode = 'query_canceled';
@@ -116,19 +126,7 @@ async fn deadlines_that_move_in_chunks_move_once_each_and_none_expires_before() 
 #[tokio::test]
 async fn an_outage_that_comes_and_goes_while_deadlines_move_is_given_back_too() {
     let world = World::with_gate().await;
-    world
-        .execute(
-            "insert into orders (id, hold_id, shop, customer_id, status, total_minor, currency,
-                                 payment_method, reserved_until, created_at)
-             select gen_random_uuid(), gen_random_uuid(), 'shop', 'c', 'RESERVED', 1000, 'KRW',
-                    'card', clock_timestamp() + n * interval '1 second',
-                    clock_timestamp() - interval '1 hour'
-             from generate_series(-40, 42) n;
-             create table were as select id, reserved_until from orders;
-             insert into outages (id, reason, opened_at)
-             values (gen_random_uuid(), 'a test', clock_timestamp() - interval '20 minutes');",
-        )
-        .await;
+    outage_of(&world, (-40, 42), 20).await;
     let expiry = world.expiry().with_moved_at_once(2);
     world.all_is_well().await;
     let tick = expiry.expire_due_orders();
