@@ -16,6 +16,7 @@ use model::{
     },
 };
 use rand::{RngExt, SeedableRng, rngs::StdRng, seq::IteratorRandom};
+use redis::AsyncCommands;
 use reservations::{BuyerUnits, Gate, GateConfig, GateSnapshot};
 
 use crate::{
@@ -439,22 +440,14 @@ impl Walk {
 
 /// Deletes the keys of a pattern.
 pub(crate) async fn wipe(raw: &mut redis::aio::MultiplexedConnection, pattern: &str) {
-    let mut cursor = 0_u64;
-    loop {
-        let mut scan = redis::cmd("SCAN");
-        scan.arg(cursor)
-            .arg("MATCH")
-            .arg(pattern)
-            .arg("COUNT")
-            .arg(1_000);
-        let (next, keys): (u64, Vec<String>) = scan.query_async(raw).await.unwrap();
-        if !keys.is_empty() {
-            let _: i64 = redis::cmd("DEL").arg(keys).query_async(raw).await.unwrap();
-        }
-        cursor = next;
-        if cursor == 0 {
-            return;
-        }
+    let mut keys: Vec<String> = Vec::new();
+    let mut found = raw.scan_match(pattern).await.unwrap();
+    while let Some(key) = found.next_item().await {
+        keys.push(key.unwrap());
+    }
+    drop(found);
+    if !keys.is_empty() {
+        let _: i64 = raw.del(keys).await.unwrap();
     }
 }
 
