@@ -5,6 +5,7 @@
 # HOLDFAST_SEED. Arguments go to the test binary. Ends the servers that it started.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+source scripts/servers.sh
 
 state=target/refinement-state
 bin=target/debug/holdfast
@@ -15,13 +16,6 @@ scripts/setup.sh --native
 # As `make test` builds, so that nothing is built twice.
 cargo build --locked --workspace --bins --test refinement --features tests/failpoints
 
-stop() { "$bin" down --state-dir "$state" > /dev/null || true; }
-trap stop EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
-"$bin" down --state-dir "$state" --delete-data > /dev/null
-"$bin" up --servers-only --detach --state-dir "$state"
-# shellcheck source=/dev/null
-source "$state/holdfast.env"
+start_servers "$bin" "$state"
 
 cargo test --locked --workspace --features tests/failpoints --test refinement -- --nocapture "$@"

@@ -13,6 +13,7 @@
 #   because:    what the failing test must have said (extended regular expression)
 set -euo pipefail
 cd "$(dirname "$0")/.."
+source scripts/servers.sh
 root=$PWD
 
 bugs=tests/teeth
@@ -186,18 +187,6 @@ servers_answer() {
     done
 }
 
-stop() { "$built/debug/holdfast" down --state-dir "$state" > /dev/null || true; }
-
-start() {
-    trap stop EXIT
-    trap 'exit 130' INT
-    trap 'exit 143' TERM
-    "$built/debug/holdfast" down --state-dir "$state" --delete-data > /dev/null
-    "$built/debug/holdfast" up --servers-only --detach --state-dir "$state"
-    # shellcheck source=/dev/null
-    source "$state/holdfast.env"
-}
-
 # Runs one test without a bug, since otherwise its failure would say nothing, and then with each of
 # the bugs that it is to catch; prints their rows.
 judge() { # "PACKAGE TARGET TEST"
@@ -253,7 +242,7 @@ main() {
         seen[$test]=1
     done
     build "${targets[@]}"
-    start
+    start_servers "$built/debug/holdfast" "$state"
     rm -f "$logs"/*.row
     printf '\n%-28s%-112s%6s\n' bug 'caught by' in
     for one in "${catchers[@]}"; do

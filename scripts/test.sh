@@ -4,6 +4,7 @@
 # ends what it started in every case.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+source scripts/servers.sh
 
 state=target/test-state
 log=target/test.log
@@ -16,14 +17,7 @@ scripts/setup.sh --native
 cargo build --locked --workspace --bins --tests --features tests/failpoints
 scripts/failpoints.sh with "$bin"
 
-stop() { "$bin" down --state-dir "$state" > /dev/null || true; }
-trap stop EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
-"$bin" down --state-dir "$state" --delete-data > /dev/null
-"$bin" up --servers-only --detach --state-dir "$state"
-# shellcheck source=/dev/null
-source "$state/holdfast.env"
+start_servers "$bin" "$state"
 
 # The model by itself, while no server is busy: its checker asks shared packages for features that
 # nothing else needs.
