@@ -1,5 +1,6 @@
-# shellcheck shell=bash
+#!/usr/bin/env bash
 # To be sourced by a script that tests: PostgreSQL, Redis and Kafka for as long as it runs.
+set -euo pipefail
 
 # Starts servers without data, or takes those whose addresses are in the environment; exports their
 # addresses. What it started ends with the script, in every case.
