@@ -14,10 +14,6 @@ const LONG: &[(&str, &str)] = &[
         "one sentence per outcome of the four verbs, read top to bottom",
     ),
     (
-        "services/stock/src/ledger.rs",
-        "what payment news does to rows, pure, with its table of cases beside it",
-    ),
-    (
         "services/stock/tests/it/settlement.rs",
         "every cell of the table of payment news, in the table's order",
     ),
