@@ -4,18 +4,20 @@
 //! Every second, per shard:
 //! 1. Registers and `held` of all SKUs against the gate's. What two sightings in a row show is
 //!    cured ([`crate::drift`]): the register is put again, or holds are compared.
-//! 2. Holds one by one against live orders, and buyers against `buyer_units`: when step 1 asks for
-//!    it, when the sweep met damage, when the server turns out to be another one (it may have lost writes), after a rebuild,
-//!    while there are suspects, and once a minute. What two comparisons in a row show is cured:
-//!    holds by `sync`, buyers by `correct_buyers`. A hold without an order is left to the due sweep
-//!    for 6 s: its accept may be under way.
+//! 2. Holds one by one against live orders, and buyers against `buyer_units` (`compare.rs`): when
+//!    step 1 asks for it, when the sweep met damage, when the server turns out to be another one (it
+//!    may have lost writes), after a rebuild, while there are suspects, and once a minute. What two
+//!    comparisons in a row show is cured: holds by `sync`, buyers by `correct_buyers`. A hold without
+//!    an order is left to the due sweep for 6 s: its accept may be under way.
 //! 3. What no call can cure (damaged keys, a counter that is not the sum of its holds) gets a new
 //!    epoch.
 //!
 //! *Dies anywhere:* the sightings are forgotten and made again; each cure may be repeated.
 
+mod compare;
+
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     sync::{
         Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -24,26 +26,18 @@ use std::{
 };
 
 use contracts::{HoldId, Sku};
-use domain::{Buyer, Hold, HoldState, HoldView, Shard};
-use reservations::{BuyerUnits, GateSnapshot};
+use domain::{Buyer, Shard};
 use store::skus::SkuRow;
 
 use crate::{
     Stock, StockError,
     drift::{Cure, Sighting, judge},
-    rebuild_gate::{drop_old_epochs, rebuild},
-    sweep_holds::ask,
-    sync_gate::{sync_skus, sync_views},
+    rebuild_gate::rebuild,
+    sync_gate::sync_skus,
 };
-
-/// How long a hold without an order may be there before the due sweep must have seen it.
-const ORPHAN_AFTER: Duration = Duration::from_secs(6);
 
 /// Holds are compared at least this often.
 const COMPARE_EVERY: Duration = Duration::from_secs(60);
-
-/// How often in a row a counter must differ from its holds by the same amount.
-const WRONG_SUMS: u32 = 3;
 
 /// Offenders that an alarm names.
 const NAMED: usize = 5;
@@ -268,204 +262,6 @@ impl RepairDrift {
         seen.gates = now;
         Ok(cures)
     }
-
-    /// Step 2: compares holds and buyers; why the shard needs a new epoch, if it does.
-    async fn compare(
-        &self,
-        shard: Shard,
-        seen: &mut Seen,
-        repaired: &mut Repaired,
-    ) -> Result<Option<&'static str>, StockError> {
-        let live = self.live_holds(shard).await?;
-        let snapshot = self.stock.gate.snapshot(shard).await?;
-        seen.compared = Some(platform::clock::monotonic());
-        if !snapshot.damaged.is_empty() {
-            let damaged = snapshot.damaged.iter().map(|key| format!("{key}: damaged"));
-            seen.report.holds.extend(damaged);
-            return Ok(Some("damaged"));
-        }
-        if !snapshot.stray.is_empty() {
-            drop_old_epochs(&self.stock, shard).await?;
-        }
-        let wrong = wrong_sums(&snapshot, &mut seen.sums);
-        for (sku, (by, _)) in seen.sums.iter().filter(|(_, (_, times))| *times > 1) {
-            let sums = format!("{sku}: held is {by} more than its holds");
-            seen.report.holds.push(sums);
-        }
-        if wrong {
-            return Ok(Some("held is not the sum of its holds"));
-        }
-        repaired.holds = self
-            .repair_holds(
-                shard,
-                &live,
-                &snapshot,
-                &mut seen.suspects,
-                &mut seen.report.holds,
-            )
-            .await?;
-        repaired.buyers = self.repair_buyers(shard, &snapshot, seen).await?;
-        Ok(None)
-    }
-
-    async fn live_holds(&self, shard: Shard) -> Result<BTreeMap<HoldId, Hold>, StockError> {
-        let mut live = BTreeMap::new();
-        let mut after = None;
-        loop {
-            let page = store::holds::live_page(&self.stock.store, shard, after, PAGE).await?;
-            live.extend(
-                page.holds
-                    .into_iter()
-                    .map(|view| (view.hold.hold_id, view.hold)),
-            );
-            match page.next {
-                Some(next) => after = Some(next),
-                None => return Ok(live),
-            }
-        }
-    }
-
-    async fn repair_holds(
-        &self,
-        shard: Shard,
-        live: &BTreeMap<HoldId, Hold>,
-        snapshot: &GateSnapshot,
-        suspects: &mut BTreeMap<HoldId, Instant>,
-        report: &mut Vec<String>,
-    ) -> Result<usize, StockError> {
-        let now = platform::clock::monotonic();
-        let mut fresh = BTreeMap::new();
-        let mut twice: BTreeMap<HoldId, Hold> = BTreeMap::new();
-        for (id, hold) in differing(live, snapshot) {
-            let since = suspects.get(&id).copied();
-            if since.is_some() {
-                twice.insert(id, hold);
-            }
-            fresh.insert(id, since.unwrap_or(now));
-        }
-        *suspects = fresh;
-        if twice.is_empty() {
-            return Ok(0);
-        }
-        let (views, _) = ask(&self.stock, shard, twice).await?;
-        let views: Vec<HoldView> = views
-            .into_iter()
-            .filter(|view| {
-                let known =
-                    live.contains_key(&view.hold.hold_id) || view.state != HoldState::Released;
-                let since = suspects.get(&view.hold.hold_id).copied().unwrap_or(now);
-                known || now.saturating_duration_since(since) >= ORPHAN_AFTER
-            })
-            .collect();
-        let count = views.len();
-        if count > 0 {
-            report.extend(
-                views
-                    .iter()
-                    .map(|view| format!("hold {}: not as its order", view.hold.hold_id)),
-            );
-            sync_views(&self.stock, BTreeMap::from([(shard, views)])).await?;
-            note(shard, "hold", count);
-        }
-        Ok(count)
-    }
-
-    async fn repair_buyers(
-        &self,
-        shard: Shard,
-        snapshot: &GateSnapshot,
-        seen: &mut Seen,
-    ) -> Result<usize, StockError> {
-        let limited: BTreeSet<Sku> = seen
-            .gates
-            .values()
-            .filter(|sighting| sighting.register.per_customer_limit.is_some())
-            .map(|sighting| sighting.register.sku.clone())
-            .collect();
-        let mut wrong: BTreeMap<(Sku, Buyer), (i64, i64)> = BTreeMap::new();
-        for (key, &units) in &snapshot.buyers {
-            if limited.contains(&key.0) {
-                wrong.insert(key.clone(), (units, 0));
-            }
-        }
-        for sku in &limited {
-            let mut after: Option<Buyer> = None;
-            loop {
-                let page =
-                    store::buyer_units::page(&self.stock.store, sku, after.as_ref(), PAGE).await?;
-                let Some((last, _)) = page.last() else { break };
-                after = Some(last.clone());
-                for (buyer, units) in page {
-                    wrong.entry((sku.clone(), buyer)).or_insert((0, 0)).1 = units;
-                }
-            }
-        }
-        wrong.retain(|_, (there, right)| there != right);
-        let mut by_sku: BTreeMap<&Sku, Vec<BuyerUnits>> = BTreeMap::new();
-        for (key, &(there, right)) in &wrong {
-            if seen.buyers.get(key) == Some(&(there, right)) {
-                let units = BuyerUnits {
-                    buyer: key.1.clone(),
-                    seen: there,
-                    units: right,
-                };
-                by_sku.entry(&key.0).or_default().push(units);
-            }
-        }
-        let mut count = 0;
-        for (sku, units) in by_sku {
-            count += units.len();
-            self.stock.gate.correct_buyers(shard, sku, &units).await?;
-        }
-        if count > 0 {
-            note(shard, "buyer", count);
-        }
-        seen.buyers = wrong;
-        Ok(count)
-    }
-}
-
-/// Holds that are at one place only, are others there, or are on no list of the sweep.
-fn differing(live: &BTreeMap<HoldId, Hold>, snapshot: &GateSnapshot) -> BTreeMap<HoldId, Hold> {
-    let mut differing = BTreeMap::new();
-    for (id, hold) in live {
-        if snapshot
-            .holds
-            .get(id)
-            .is_none_or(|stored| stored.hold != *hold)
-        {
-            differing.insert(*id, hold.clone());
-        }
-    }
-    for (id, stored) in &snapshot.holds {
-        if !live.contains_key(id) || !snapshot.due.contains_key(id) {
-            differing.entry(*id).or_insert_with(|| stored.hold.clone());
-        }
-    }
-    differing
-}
-
-/// Whether a counter has differed from the sum of its holds by the same amount for long enough.
-fn wrong_sums(snapshot: &GateSnapshot, sums: &mut BTreeMap<Sku, (i64, u32)>) -> bool {
-    let mut held: BTreeMap<&Sku, i64> = BTreeMap::new();
-    for stored in snapshot.holds.values() {
-        for line in &stored.hold.lines {
-            *held.entry(&line.sku).or_default() += i64::from(line.quantity.get());
-        }
-    }
-    let mut now = BTreeMap::new();
-    for (sku, gate) in &snapshot.gates {
-        let by = gate.held - held.get(sku).copied().unwrap_or(0);
-        if by != 0 {
-            let times = sums
-                .get(sku)
-                .filter(|(before, _)| *before == by)
-                .map_or(0, |(_, n)| *n);
-            now.insert(sku.clone(), (by, times + 1));
-        }
-    }
-    *sums = now;
-    sums.values().any(|(_, times)| *times >= WRONG_SUMS)
 }
 
 fn alarm(shard: Shard, why: &'static str, report: &GateReport) {
