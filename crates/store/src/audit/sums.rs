@@ -7,7 +7,8 @@ use sqlx::{AssertSqlSafe, Connection, Row, postgres::PgRow};
 use uuid::Uuid;
 
 use super::{
-    Auditor, Finding, findings,
+    Auditor, Finding,
+    findings::findings,
     rules::{self, OFFENDERS_COUNTED},
 };
 use crate::{Conn, Result, error::Doing};
