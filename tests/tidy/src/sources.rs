@@ -17,10 +17,6 @@ const LONG: &[(&str, &str)] = &[
         "services/stock/tests/it/settlement.rs",
         "every cell of the table of payment news, in the table's order",
     ),
-    (
-        "tests/model/src/accept/steps.rs",
-        "what each step of the accept and the gate does, in the protocol's order",
-    ),
 ];
 
 /// The greatest number of lines without a reason.

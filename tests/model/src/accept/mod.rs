@@ -7,6 +7,7 @@
 //! its deadline (P5: 5 s against 2 s), and no transaction of it is open any more (the server ends
 //! one by its own time-outs before that).
 
+mod follow;
 mod model;
 mod properties;
 mod steps;

@@ -1,6 +1,7 @@
 //! What the protocol does, as plain functions over plain states. The model checker walks them, and
 //! the refinement compares them with the Lua scripts and with PostgreSQL.
 
+mod charge;
 pub mod gate;
 pub mod money;
 pub mod pg;
