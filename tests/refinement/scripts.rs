@@ -4,7 +4,9 @@
 //! crate's own, with names, limits and lines as they come, and needs no other package. Here the oracle
 //! is what the checker walks over.
 
+mod epochs;
 mod meets;
+mod verbs;
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -12,18 +14,20 @@ use model::{
     Rules,
     protocol::{
         BUYERS, Hold, Key, SKUS,
-        gate::{Epoch, Gate as Modelled, GateOp, Register, Word, apply},
+        gate::{Gate as Modelled, GateOp, Register, Word, apply},
     },
 };
 use rand::{RngExt, SeedableRng, rngs::StdRng, seq::IteratorRandom};
 use redis::AsyncCommands;
-use reservations::{BuyerUnits, Gate, GateConfig, GateSnapshot};
+use reservations::{Gate, GateConfig, GateSnapshot};
 
 use crate::{
     agreement::{Agreed, History, Mismatch, Rows, Walked, commands, same, same_rows, seed},
     coverage::{Coverage, ToBeSeen},
     names::{self, Holds, SHARD},
 };
+
+use verbs::Verb;
 
 const KEYS: Key = 24;
 /// Commands of one walk, and in `make test` of all.
@@ -49,23 +53,6 @@ pub(crate) fn gate(url: &str, prefix: &str) -> GateConfig {
 pub(crate) async fn raw(url: &str) -> redis::aio::MultiplexedConnection {
     let client = redis::Client::open(url).unwrap();
     client.get_multiplexed_async_connection().await.unwrap()
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Verb {
-    Keep,
-    Commit,
-    Release,
-}
-
-impl Verb {
-    fn op(self, key: Key, hold: Hold) -> GateOp {
-        match self {
-            Self::Keep => GateOp::Keep { key, hold },
-            Self::Commit => GateOp::Commit { key, hold },
-            Self::Release => GateOp::Release { key, hold },
-        }
-    }
 }
 
 struct Walk {
@@ -179,201 +166,6 @@ impl Walk {
         holds
             .map(|(key, hold)| self.holds.real(*key, hold))
             .collect()
-    }
-
-    async fn reserve(&mut self) -> Agreed {
-        let (holds, now) = (self.holds(), self.rng.random_range(0..100));
-        self.history.tell(format!("reserve at {now}: {holds:?}"));
-        let asked = self.real(&holds);
-        let answers = self.gate.reserve(SHARD, i64::from(now), &asked).await;
-        let real: Vec<&str> = answers.into_iter().map(|one| one.as_str()).collect();
-        let mut model = Vec::with_capacity(holds.len());
-        for (key, hold) in holds {
-            model.push(self.run(&GateOp::Reserve { now, key, hold }).as_str());
-        }
-        same("reserve", &real, &model)
-    }
-
-    /// keep, commit or release, with registers.
-    async fn tell(&mut self, verb: Verb) -> Agreed {
-        let (holds, registers) = (self.holds(), self.registers(0.15));
-        self.history
-            .tell(format!("{verb:?} {holds:?} with {registers:?}"));
-        let asked = self.real(&holds);
-        let told: Vec<_> = registers
-            .iter()
-            .map(|(sku, register)| names::register(*sku, register))
-            .collect();
-        let real: Vec<&str> = match verb {
-            Verb::Keep => {
-                let answers = self
-                    .gate
-                    .keep(SHARD, &asked, &told, PATIENCE)
-                    .await
-                    .unwrap();
-                answers.into_iter().map(|one| one.as_str()).collect()
-            }
-            Verb::Commit => {
-                let answers = self.gate.commit(SHARD, &asked, &told).await.unwrap();
-                answers.into_iter().map(|one| one.as_str()).collect()
-            }
-            Verb::Release => {
-                let answers = self.gate.release(SHARD, &asked, &told).await.unwrap();
-                answers.into_iter().map(|one| one.as_str()).collect()
-            }
-        };
-        for (sku, register) in registers {
-            self.run(&GateOp::Put { sku, register });
-        }
-        let model = self.run_all(verb, &holds);
-        same(&format!("{verb:?}"), &real, &model)
-    }
-
-    /// As the client does it: holds whose stored lines name SKUs that the call does not name come
-    /// last, in a second call that names those too.
-    fn run_all(&mut self, verb: Verb, holds: &[(Key, Hold)]) -> Vec<&'static str> {
-        let named = |sku: usize| holds.iter().any(|(_, hold)| hold.lines[sku] > 0);
-        let mut words = vec![""; holds.len()];
-        let mut later = Vec::new();
-        for (place, (key, hold)) in holds.iter().enumerate() {
-            let stored = self.model.holds.get(key);
-            if stored.is_some_and(|stored| stored.hold.lines().any(|(sku, _)| !named(sku))) {
-                later.push(place);
-            } else {
-                words[place] = self.run(&verb.op(*key, *hold)).as_str();
-            }
-        }
-        for place in later {
-            let (key, hold) = holds[place];
-            words[place] = self.run(&verb.op(key, hold)).as_str();
-        }
-        words
-    }
-
-    async fn put(&mut self) -> Agreed {
-        let registers = self.registers(0.8);
-        self.history.tell(format!("put {registers:?}"));
-        let told: Vec<_> = registers
-            .iter()
-            .map(|(sku, register)| names::register(*sku, register))
-            .collect();
-        let answers = self.gate.put_registers(SHARD, &told).await.unwrap();
-        let real: Vec<&str> = answers.into_iter().map(|one| one.as_str()).collect();
-        let mut model = Vec::with_capacity(registers.len());
-        for (sku, register) in registers {
-            model.push(self.run(&GateOp::Put { sku, register }).as_str());
-        }
-        same("put", &real, &model)
-    }
-
-    async fn correct_buyer(&mut self) -> Agreed {
-        let sku = self.rng.random_range(0..SKUS);
-        let buyer = self.rng.random_range(0..u8::try_from(BUYERS).unwrap());
-        let known = self.model.bought[sku][usize::from(buyer)];
-        let seen = known + i32::from(self.rng.random_bool(0.4));
-        let units = self.rng.random_range(0..=4);
-        self.history
-            .tell(format!("buyer {buyer} of {sku}: {seen} becomes {units}"));
-        let change = [BuyerUnits {
-            buyer: names::buyer(buyer),
-            seen: i64::from(seen),
-            units: i64::from(units),
-        }];
-        let name = names::sku(sku);
-        let answers = self.gate.correct_buyers(SHARD, &name, &change).await;
-        let word = self.run(&GateOp::CorrectBuyer {
-            sku,
-            buyer,
-            seen,
-            units,
-        });
-        same(
-            "a buyer's correction",
-            answers.unwrap()[0].as_str(),
-            word.as_str(),
-        )
-    }
-
-    /// An epoch is begun, perhaps from a wrong idea of the newest one; or one is opened, perhaps by a
-    /// rebuild that was overtaken.
-    async fn turn_epoch(&mut self) -> Agreed {
-        match self.model.epoch {
-            Some(Epoch { id, open: false }) if self.rng.random_bool(0.7) => {
-                let before = id.checked_sub(1).filter(|_| self.rng.random_bool(0.2));
-                self.open_epoch(before.unwrap_or(id)).await
-            }
-            _ => self.begin_epoch().await,
-        }
-    }
-
-    fn epoch(&self, id: u32) -> String {
-        self.epochs[usize::try_from(id).unwrap()].clone()
-    }
-
-    async fn open_epoch(&mut self, epoch: u32) -> Agreed {
-        self.history.tell(format!("open epoch {epoch}"));
-        let answer = self
-            .gate
-            .open_epoch(SHARD, &self.epoch(epoch))
-            .await
-            .unwrap();
-        let word = self.run(&GateOp::Open { epoch });
-        same("open an epoch", answer.as_str(), word.as_str())
-    }
-
-    /// Rebuilds that were overtaken open theirs late, and so does one that tries again.
-    async fn open_again(&mut self) -> Agreed {
-        let newest = self.model.epoch.map(|epoch| epoch.id);
-        let begun = u32::try_from(self.epochs.len()).unwrap();
-        match newest {
-            Some(id) if self.rng.random_bool(0.5) => self.open_epoch(id).await,
-            _ if begun > 0 => {
-                let any = self.rng.random_range(0..begun);
-                self.open_epoch(any).await
-            }
-            _ => self.begin_epoch().await,
-        }
-    }
-
-    async fn begin_epoch(&mut self) -> Agreed {
-        let newest = self.model.epoch.map(|epoch| epoch.id);
-        let epoch = u32::try_from(self.epochs.len()).unwrap();
-        let replaces = match newest {
-            Some(id) if self.rng.random_bool(0.2) => id.checked_sub(1),
-            None if epoch > 0 && self.rng.random_bool(0.2) => Some(epoch - 1),
-            newest => newest,
-        };
-        self.history
-            .tell(format!("begin epoch {epoch} after {replaces:?}"));
-        let name = Gate::new_epoch_id();
-        self.epochs.push(name.clone());
-        let old = replaces.map(|id| self.epoch(id));
-        let answer = self.gate.begin_epoch(SHARD, &name, old.as_deref()).await;
-        let word = self.run(&GateOp::Begin { epoch, replaces });
-        if word == Word::Begun {
-            self.fragile = false;
-            if let Some(old) = old {
-                self.gate.drop_epoch(SHARD, &old).await.unwrap();
-            }
-        }
-        same("begin an epoch", answer.unwrap().as_str(), word.as_str())
-    }
-
-    async fn lose(&mut self) -> Agreed {
-        let all = self.model.epoch.is_none() || self.rng.random_bool(0.4);
-        let pattern = if all {
-            self.run(&GateOp::Wipe);
-            self.fragile = false;
-            format!("{}:*", self.prefix)
-        } else {
-            let sku = self.rng.random_range(0..SKUS);
-            self.run(&GateOp::LoseRow { sku });
-            self.fragile = true;
-            format!("{}:*:gate:{}", self.prefix, names::sku(sku))
-        };
-        self.history.tell(format!("lose {pattern}"));
-        wipe(&mut self.raw, &pattern).await;
-        Ok(())
     }
 
     async fn step(&mut self) -> Agreed {
