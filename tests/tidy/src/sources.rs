@@ -13,10 +13,6 @@ const LONG: &[(&str, &str)] = &[
         "crates/reservations/tests/it/verbs.rs",
         "one sentence per outcome of the four verbs, read top to bottom",
     ),
-    (
-        "services/stock/tests/it/settlement.rs",
-        "every cell of the table of payment news, in the table's order",
-    ),
 ];
 
 /// The greatest number of lines without a reason.

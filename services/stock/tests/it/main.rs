@@ -13,6 +13,7 @@ mod measure;
 mod outage_chunks;
 mod races;
 mod reconcile;
+mod refunds;
 mod resend;
 mod service;
 mod settlement;
