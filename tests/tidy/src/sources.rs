@@ -8,12 +8,7 @@ use crate::{
 };
 
 /// Longer files and the reason of each.
-const LONG: &[(&str, &str)] = &[
-    (
-        "crates/reservations/tests/it/verbs.rs",
-        "one sentence per outcome of the four verbs, read top to bottom",
-    ),
-];
+const LONG: &[(&str, &str)] = &[];
 
 /// The greatest number of lines without a reason.
 const LINES_MAX: usize = 500;

@@ -5,6 +5,7 @@ mod cluster;
 mod cost;
 mod damage;
 mod epochs;
+mod follow;
 mod hostile;
 mod lost_replies;
 mod outage;
