@@ -11,7 +11,10 @@ use rdkafka::{
     client::DefaultClientContext,
 };
 
-use crate::world::{Recorder, World, drain, headers, wait_for};
+use crate::{
+    recorder::Recorder,
+    world::{World, drain, headers, wait_for},
+};
 
 type Headers = Vec<(String, Vec<u8>)>;
 

@@ -10,7 +10,8 @@ use crate::{
     link::{Link, Mode},
     proxy::Door,
     publish::{assert_in_order, ids},
-    world::{Recorder, World, event, wait_for},
+    recorder::Recorder,
+    world::{World, event, wait_for},
 };
 
 const BOUND: Duration = Duration::from_secs(2);

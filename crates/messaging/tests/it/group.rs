@@ -15,7 +15,10 @@ use rdkafka::{
     mocking::MockCluster,
 };
 
-use crate::world::{Recorder, World, wait_for};
+use crate::{
+    recorder::Recorder,
+    world::{World, wait_for},
+};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn members_that_come_and_go_lose_nothing_and_committed_offsets_never_fall() {

@@ -12,7 +12,8 @@ use rdkafka::{
 
 use crate::{
     link::{Link, Mode},
-    world::{Recorder, World, headers, wait_for},
+    recorder::Recorder,
+    world::{World, headers, wait_for},
 };
 
 #[tokio::test]

@@ -9,11 +9,15 @@
 mod broken;
 mod consume;
 mod dead;
+mod failing;
 mod gives_way;
 mod group;
 mod ill;
 mod link;
 mod proxy;
 mod publish;
+mod recorder;
+mod records;
 mod redrive;
+mod waiting;
 mod world;

@@ -7,7 +7,8 @@ use uuid::Uuid;
 
 use crate::{
     proxy,
-    world::{Recorder, World, wait_for},
+    recorder::Recorder,
+    world::{World, wait_for},
 };
 
 /// Sends records, each an id and its data, and has them consumed.
