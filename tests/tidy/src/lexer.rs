@@ -54,6 +54,19 @@ pub(crate) fn take_apart(text: &str) -> Source {
     source
 }
 
+/// Where a name stands as a whole word in code, each with the reason why it may not.
+pub(crate) fn found(text: &str, code: &str, needle: &str, why: &str) -> Vec<String> {
+    let word = |c: char| c.is_alphanumeric() || c == '_';
+    code.match_indices(needle)
+        .filter(|(at, _)| {
+            let inside = needle.starts_with(word) && code[..*at].ends_with(word);
+            let longer = needle.ends_with(word) && code[at + needle.len()..].starts_with(word);
+            !inside && !longer
+        })
+        .map(|(at, _)| format!("{}: {needle}: {why}", line(text, at)))
+        .collect()
+}
+
 fn first(text: &str) -> char {
     text.chars().next().unwrap()
 }

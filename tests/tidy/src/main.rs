@@ -20,5 +20,6 @@ mod edges;
 mod headers;
 mod lexer;
 mod migrations;
+mod names;
 mod sources;
 mod tree;

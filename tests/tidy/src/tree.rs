@@ -45,6 +45,15 @@ pub(crate) fn ending(end: &str) -> Vec<File> {
     files
 }
 
+pub(crate) fn rust() -> Vec<File> {
+    ending(".rs")
+}
+
+/// Code that is shipped: not the suites of tests, and not these rules.
+pub(crate) fn is_shipped(path: &str) -> bool {
+    path.contains("/src/") && !path.starts_with("tests/") && !path.contains("/tests/")
+}
+
 fn walk(folder: &Path, prefix: &str, paths: &mut Vec<String>) {
     for entry in fs::read_dir(folder).unwrap() {
         let entry = entry.unwrap();
