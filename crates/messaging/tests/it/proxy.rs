@@ -1,4 +1,7 @@
-//! Proxies in front of PostgreSQL: one that swallows answers to COMMIT, one that can be shut.
+//! Proxies in front of PostgreSQL: one that swallows answers to COMMIT, one that can be shut. The
+//! second is also in `services/stock/tests/it/support/door.rs`: the suites of two packages share no
+//! code (`docs/decisions/0004`), and the package `tests`, which has a proxy for all servers, imports
+//! this one.
 
 use std::sync::{
     Arc,

@@ -1,4 +1,6 @@
-//! A proxy that can be shut.
+//! A proxy that can be shut. `crates/messaging/tests/it/proxy.rs` has the same for its own suite: the
+//! suites of two packages share no code (`docs/decisions/0004`), and the package `tests`, which has a
+//! proxy for all servers, imports this one.
 
 use tokio::{
     net::{TcpListener, TcpStream},
