@@ -124,7 +124,12 @@ async fn partitions_that_are_added_are_read_from_their_start() {
         .await
         .unwrap();
     assert!(made.iter().all(Result::is_ok), "{made:?}");
-    // A client that asks now knows of all six.
+    // The broker tells of them a little later, and each partition has its leader then.
+    wait_for("the broker to tell of all six", async || {
+        let lag = admin::lag(&world.brokers, &world.names, ConsumerName::Stock).await;
+        lag.is_ok_and(|lag| lag.len() == 6)
+    })
+    .await;
     let producer = Producer::new(&world.brokers).unwrap();
     for n in 0..60 {
         world
