@@ -1,6 +1,6 @@
-//! Crash points: places between two stores where a process can be told to die, fail, hang or wait,
-//! so that the tests can do it there. Only behind the feature `failpoints`; without it neither this
-//! module nor any trace of the points is in the binary.
+//! Crash points: places between two stores where a process can be told to die, fail, hang, wait or
+//! block its thread, so that the tests can do it there. Only behind the feature `failpoints`; without
+//! it neither this module nor any trace of the points is in the binary.
 //!
 //! `HOLDFAST_FAILPOINTS="cp5=kill@3;cp10=delay(200)%0.1"` says what bites at the start (`@3`: the
 //! third time; `%0.1`: one time in ten, decided by `HOLDFAST_FAILPOINTS_SEED`; neither: each time),
@@ -161,6 +161,7 @@ pub async fn reach(name: &'static str) -> Bite {
         Action::Err => return Bite::Err,
         Action::Hang => std::future::pending::<()>().await,
         Action::Delay(pause) => tokio::time::sleep(pause).await,
+        Action::Block(pause) => std::thread::sleep(pause),
         Action::Panic => panic!("{MARKER} {name}"),
     }
     Bite::Pass
@@ -194,7 +195,7 @@ mod tests {
 
     #[test]
     fn a_setting_says_where_what_and_when() {
-        let rules = parse(" cp5=kill@3; cp10=delay(200)%0.1 ;cp7=err;").unwrap();
+        let rules = parse(" cp5=kill@3; cp10=delay(200)%0.1 ;cp7=err;cp8=block(50)").unwrap();
         assert_eq!(
             rules,
             [
@@ -213,6 +214,11 @@ mod tests {
                     action: Action::Err,
                     when: When::Always
                 },
+                Rule {
+                    point: "cp8",
+                    action: Action::Block(std::time::Duration::from_millis(50)),
+                    when: When::Always
+                },
             ]
         );
         assert!(parse("").unwrap().is_empty());
@@ -228,6 +234,7 @@ mod tests {
             "cp5=kill%2",
             "cp19=err",
             "cp5=delay(x)",
+            "cp5=block",
         ] {
             assert!(parse(text).is_err(), "{text}");
         }

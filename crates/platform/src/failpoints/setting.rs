@@ -15,6 +15,8 @@ pub enum Action {
     Hang,
     /// Nothing for a while.
     Delay(Duration),
+    /// The thread sleeps, and with it everything that it should run.
+    Block(Duration),
     /// A panic.
     Panic,
 }
@@ -28,6 +30,7 @@ impl Action {
             Self::Err => "err",
             Self::Hang => "hang",
             Self::Delay(_) => "delay",
+            Self::Block(_) => "block",
             Self::Panic => "panic",
         }
     }
@@ -115,11 +118,18 @@ fn parse_action(text: &str) -> Result<Action, &'static str> {
         "err" => Ok(Action::Err),
         "hang" => Ok(Action::Hang),
         "panic" => Ok(Action::Panic),
-        _ => text
-            .strip_prefix("delay(")
-            .and_then(|rest| rest.strip_suffix(')'))
-            .and_then(|ms| ms.trim().parse().ok())
-            .map(|ms| Action::Delay(Duration::from_millis(ms)))
-            .ok_or("the action is kill, err, hang, panic or delay(MILLISECONDS)"),
+        _ => for_a_while(text, "delay")
+            .map(Action::Delay)
+            .or_else(|| for_a_while(text, "block").map(Action::Block))
+            .ok_or(
+                "the action is kill, err, hang, panic, delay(MILLISECONDS) or block(MILLISECONDS)",
+            ),
     }
+}
+
+/// `NAME(MILLISECONDS)`.
+fn for_a_while(text: &str, name: &str) -> Option<Duration> {
+    let rest = text.strip_prefix(name)?.strip_prefix('(')?;
+    let ms = rest.strip_suffix(')')?.trim().parse().ok()?;
+    Some(Duration::from_millis(ms))
 }

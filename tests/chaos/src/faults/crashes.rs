@@ -1,7 +1,7 @@
 //! Crash points: places between two stores where a process dies, fails, hangs or waits. They are in
 //! builds with the feature `failpoints` alone.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use http::Method;
 use rand::{RngExt, rngs::StdRng, seq::SliceRandom};
@@ -9,13 +9,18 @@ use rand::{RngExt, rngs::StdRng, seq::SliceRandom};
 use bytes::Bytes;
 use cli::services::ServiceName;
 
-use super::{Bite, Site, Window, hold};
+use super::{Bite, Site, Window, hold, seconds, until};
 use crate::{http::Http, service::Replica};
 
 /// The file of bites, beside the logs of the services.
 pub const FILE: &str = "bites";
 /// Points that are set in one fault.
 const AT_ONCE: usize = 5;
+
+/// A process that lives says so in less.
+const LIVE_WITHIN: Duration = Duration::from_secs(2);
+/// Until it is silent, and from then until it has ended itself: it has 10 s for that.
+const BLOCKED_WITHIN: Duration = Duration::from_secs(30);
 
 /// Whose points they are.
 const POINTS: &[(&str, ServiceName)] = &[
@@ -140,6 +145,41 @@ fn rule(point: &str, random: &mut StdRng) -> String {
         _ => "delay(400)",
     };
     format!("{point}={action}@{nth}")
+}
+
+/// Every thread of an order service falls asleep in the middle of an answer. Such a process must stop
+/// saying that it lives, and end itself, for it neither answers nor dies.
+pub(super) async fn blocked(
+    site: &Site,
+    random: &mut StdRng,
+    window: &mut Window,
+) -> anyhow::Result<Bite> {
+    let number = random.random_range(0..site.plant.of(ServiceName::Order).count().max(1));
+    let replica = site.plant.replica(ServiceName::Order, number)?;
+    let ended = || replica.ended_by_itself().len();
+    let before = ended();
+    set(replica, "cp8=block(60000)").await?;
+    let silent = until(BLOCKED_WITHIN, || async { !is_live(replica).await }).await;
+    let gone = until(BLOCKED_WITHIN, || async { ended() > before }).await;
+    window.heal();
+    if gone.is_none() {
+        replica.kill().await?;
+        replica.start().await?;
+    }
+    replica.ready().await?;
+    let times = u64::from(silent.is_some() && gone.is_some());
+    let how = format!("{} said nothing, then ended itself", replica.name);
+    Ok(Bite::of(times, how)
+        .with("livez_fails_s", seconds(silent))
+        .with("ended_after_that_s", seconds(gone)))
+}
+
+async fn is_live(replica: &Replica) -> bool {
+    let Ok(mut http) = Http::new(&replica.url, "none") else {
+        return false;
+    };
+    let asked = http.send_within(LIVE_WITHIN, Method::GET, "/livez", None, None);
+    asked.await.is_ok_and(|answer| answer.status == 200)
 }
 
 /// A task that hangs for ever is what a watchdog ends the process for; here we do.

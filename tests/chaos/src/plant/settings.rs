@@ -7,7 +7,7 @@ use super::{OPERATOR_KEY, SHOP_KEY};
 pub(super) const WEBHOOK_SECRET: &str = "chaos-webhook-secret-0123456789";
 
 /// What all services are told.
-pub(super) fn shared(logs: &Path, gateway: u16, payment: u16) -> [(&'static str, String); 8] {
+pub(super) fn shared(logs: &Path, gateway: u16, payment: u16) -> [(&'static str, String); 9] {
     [
         ("HOLDFAST_API_KEY", SHOP_KEY.to_owned()),
         ("HOLDFAST_OPERATOR_KEY", OPERATOR_KEY.to_owned()),
@@ -18,6 +18,8 @@ pub(super) fn shared(logs: &Path, gateway: u16, payment: u16) -> [(&'static str,
         ),
         ("GATEWAY_URL", format!("http://127.0.0.1:{gateway}")),
         ("HOLDFAST_GATEWAY_TIMEOUT_MS", "1000".to_owned()),
+        // A blocked runtime is waited for; the default is 20 s.
+        ("HOLDFAST_BLOCKED_SECONDS", "10".to_owned()),
         (
             "HOLDFAST_FAILPOINTS_LOG",
             logs.join(crate::faults::crashes::FILE)
