@@ -55,6 +55,8 @@ find_missing_packages() {
     if [[ $native == yes ]]; then
         want postgresql have_postgres
         want redis-server have redis-server
+        # For services whose clock is wrong (`make chaos`).
+        want faketime have faketime
         want default-jre-headless have_java
         [[ -n ${KAFKA_HOME:-} ]] || want maven have mvn
     fi

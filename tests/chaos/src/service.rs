@@ -85,6 +85,14 @@ impl Replica {
     /// # Errors
     /// The program or its log can't be opened.
     pub async fn start(&self) -> anyhow::Result<Instant> {
+        self.start_with(&[]).await
+    }
+
+    /// The same with more variables, for this life alone.
+    ///
+    /// # Errors
+    /// As [`Replica::start`].
+    pub async fn start_with(&self, more: &[(&str, String)]) -> anyhow::Result<Instant> {
         let mut slot = self.slot.lock().await;
         slot.wanted = true;
         if let Some(child) = &mut slot.child
@@ -92,11 +100,11 @@ impl Replica {
         {
             return Ok(clock::monotonic());
         }
-        self.spawn(&mut slot)?;
+        self.spawn(&mut slot, more)?;
         Ok(clock::monotonic())
     }
 
-    fn spawn(&self, slot: &mut Slot) -> anyhow::Result<()> {
+    fn spawn(&self, slot: &mut Slot, more: &[(&str, String)]) -> anyhow::Result<()> {
         slot.life += 1;
         let path = self.dir.join(format!("{}.{}.log", self.name, slot.life));
         let log =
@@ -104,6 +112,7 @@ impl Replica {
         let child = Command::new(&self.program)
             .args(["serve", self.service.as_str()])
             .envs(self.variables.iter().map(|(name, value)| (name, value)))
+            .envs(more.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
@@ -156,7 +165,7 @@ impl Replica {
                 life: slot.life,
             };
             self.exits().push(exit);
-            self.spawn(slot)?;
+            self.spawn(slot, &[])?;
         }
         Ok(())
     }
