@@ -3,7 +3,10 @@
 use serde::Serialize;
 use sqlx::PgConnection;
 
-use crate::conductor::Row;
+use crate::{
+    conductor::Row,
+    faults::{GATE_EXACT, Site},
+};
 
 /// One figure.
 #[derive(Debug, Clone, Serialize)]
@@ -62,7 +65,7 @@ const LATENESS: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// What faults measured: in words, the fault, the measure. Of several the greatest.
+/// What faults measured: in words, the fault, the measure. Of several the worst; -1 is never.
 const FAULTS: &[(&str, &str, &str)] = &[
     (
         "T10 kill -9 of an order service: its start to its first 201",
@@ -79,16 +82,31 @@ const FAULTS: &[(&str, &str, &str)] = &[
         "F3",
         "ready_after_start_s",
     ),
-    ("T11 FLUSHALL: gate exact again", "F25", "gate_exact_s"),
+    ("T11 FLUSHALL: gate exact again", "F25", GATE_EXACT),
     (
-        "T12 last writes of Redis lost: gate exact again",
+        "T12 last writes of Redis lost: from its start to exact",
         "F24",
-        "gate_exact_s",
+        GATE_EXACT,
     ),
     (
-        "T12 stale copy of Redis: gate exact again",
+        "T12 stale copy of Redis: from its start to exact",
         "F26",
-        "gate_exact_s",
+        GATE_EXACT,
+    ),
+    (
+        "T12 Redis killed: from its start to exact",
+        "F23",
+        GATE_EXACT,
+    ),
+    (
+        "T12 Redis down for long: from its start to exact",
+        "F28",
+        GATE_EXACT,
+    ),
+    (
+        "F10 a blocked order service: until it ended itself",
+        "F10",
+        "ended_after_that_s",
     ),
     ("T13 Kafka down: seconds", "F11", "down_s"),
     (
@@ -116,15 +134,54 @@ const FAULTS: &[(&str, &str, &str)] = &[
         "F33",
         "first_201_after_up_s",
     ),
+    (
+        "T18 rolling restart: tries without an answer",
+        "F9",
+        "tries_without_answer",
+    ),
     ("T19 SIGTERM to exit, slowest", "F9", "slowest_end_s"),
 ];
+
+/// COMMITs of unknown outcome: in words, a label of their counter.
+const COMMITS: &[(&str, &str)] = &[
+    (
+        "T15 unknown COMMITs of the accept found committed",
+        "\"committed\"",
+    ),
+    (
+        "T15 unknown COMMITs of the accept run again",
+        "\"run_again\"",
+    ),
+];
+
+/// The greater; what never happened (-1) is worse than any.
+fn worst(one: f64, other: f64) -> f64 {
+    if one < 0.0 || other < 0.0 {
+        -1.0
+    } else {
+        one.max(other)
+    }
+}
 
 /// All figures.
 ///
 /// # Errors
 /// The database can't be read.
-pub async fn all(conn: &mut PgConnection, rows: &[Row]) -> anyhow::Result<Vec<Measure>> {
+pub async fn all(
+    site: &Site,
+    conn: &mut PgConnection,
+    rows: &[Row],
+) -> anyhow::Result<Vec<Measure>> {
     let mut measures = Vec::new();
+    for (what, outcome) in COMMITS {
+        measures.push(Measure {
+            what: (*what).to_owned(),
+            value: site
+                .metrics
+                .sum("accept_unknown_commits_total", &[*outcome]),
+            unit: "count",
+        });
+    }
     for (what, unit, statement) in LATENESS {
         let value: Option<f64> = sqlx::query_scalar(*statement).fetch_one(&mut *conn).await?;
         measures.push(Measure {
@@ -136,8 +193,7 @@ pub async fn all(conn: &mut PgConnection, rows: &[Row]) -> anyhow::Result<Vec<Me
     for (what, ids, name) in FAULTS {
         let of = rows.iter().filter(|row| row.id == *ids);
         let found = of.filter_map(|row| row.measured.iter().find(|(of, _)| of == name));
-        let greatest = found.map(|(_, value)| *value).reduce(f64::max);
-        if let Some(value) = greatest {
+        if let Some(value) = found.map(|(_, value)| *value).reduce(worst) {
             let unit = if name.ends_with("_s") { "s" } else { "count" };
             measures.push(Measure {
                 what: (*what).to_owned(),

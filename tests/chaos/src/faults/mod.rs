@@ -1,6 +1,7 @@
 //! Every kind of fault: how it is injected, healed, and how it is seen to have bitten.
 
 mod clients;
+pub mod clocks;
 pub mod crashes;
 mod gateway;
 mod kafka;
@@ -45,11 +46,16 @@ pub struct Window {
 }
 
 impl Window {
-    /// The fault ends now.
-    pub fn heal(&mut self) {
-        self.healed = Some(clock::monotonic());
+    /// The fault ends now; when that is.
+    pub fn heal(&mut self) -> Instant {
+        let now = clock::monotonic();
+        self.healed = Some(now);
+        now
     }
 }
+
+/// The measure of T11 and T12: until the gate was exact again.
+pub const GATE_EXACT: &str = "gate_exact_s";
 
 /// That a fault bit.
 #[derive(Debug, Default)]
@@ -105,7 +111,7 @@ macro_rules! kinds {
                 match self { $(Self::$kind => $title,)* }
             }
 
-            /// About how long it takes, in seconds.
+            /// About how long it takes, in seconds; the outage of F11 comes on top.
             #[must_use]
             pub fn seconds(self) -> u64 {
                 match self { $(Self::$kind => $seconds,)* }
@@ -124,7 +130,8 @@ kinds! {
     Zombie "F7" "a consumer stopped past its session, then continued" 14
     StoppedLeader "F8" "the relay's leader stopped past its lease, then continued" 8
     RollingRestart "F9" "SIGTERM of every service in turn" 12
-    KafkaDown "F11" "the broker killed, for long" 25
+    Blocked "F10" "every thread of an order service asleep" 14
+    KafkaDown "F11" "the broker killed, for long" 22
     KafkaDownShort "F12" "the broker down for longer than short orders can wait" 14
     BrokerLoop "F13" "the broker killed again and again" 20
     BrokerSlow "F14" "every packet to and from the broker late by 0.5 s" 8
@@ -142,14 +149,15 @@ kinds! {
     Evicting "F31" "Redis with an eviction policy, and a stock service that starts" 7
     RedisRefuses "F32" "SCRIPT FLUSH, then a Redis that is a replica" 6
     PgRestart "F33" "PostgreSQL restarted, fast" 6
-    PgCrash "F33i" "PostgreSQL killed, with recovery" 8
-    BackendKilled "F34" "one backend killed: the postmaster resets all" 5
+    PgCrash "F33i" "PostgreSQL killed, with recovery" 10
+    BackendKilled "F34" "one backend killed: the postmaster resets all" 7
     ConnectionsGone "F35" "no connection left at PostgreSQL" 5
     LockedRows "F36" "rows of stock locked by somebody else" 6
     ReadOnly "F37" "PostgreSQL read-only" 5
     SlowCommits "F40" "every packet to and from PostgreSQL late by 0.1 s" 6
     HalfOpen "F41" "a link that falls silent, to each server in turn" 18
     Partition "F42" "a service cut off from one server, each in turn, and one way only" 18
+    WrongClock "F43" "two services whose clocks are wrong by 11 minutes, one each way" 20
     Gateway "F45" "the gateway down, slow, silent, repeating its webhooks" 16
     BadClients "F46" "people who hang up, dawdle, and send ten times at once" 6
     CommitReplyLost "CP5" "replies to COMMIT lost after the commit" 5
@@ -187,6 +195,7 @@ pub async fn run(
         Kind::Zombie => processes::zombie(site, window).await,
         Kind::StoppedLeader => processes::stop_leader(site, window).await,
         Kind::RollingRestart => processes::rolling(site, window).await,
+        Kind::Blocked => crashes::blocked(site, random, window).await,
         Kind::KafkaDown => kafka::down(site, site.outage, window).await,
         Kind::KafkaDownShort => kafka::down_short(site, window).await,
         Kind::BrokerLoop => kafka::restart_loop(site, window).await,
@@ -214,6 +223,7 @@ pub async fn run(
         Kind::SlowCommits => network::slow_postgres(site, window).await,
         Kind::HalfOpen => network::half_open(site, random, window).await,
         Kind::Partition => network::partition(site, random, window).await,
+        Kind::WrongClock => clocks::wrong(site, random, window).await,
         Kind::Gateway => gateway::trouble(site, window).await,
         Kind::BadClients => clients::bad(site, random).await,
         Kind::ProduceReplyLost => network::lose(site, Reply::Produce, random, window).await,

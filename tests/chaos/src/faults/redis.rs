@@ -8,8 +8,11 @@ use std::{
 use anyhow::Context;
 use cli::services::ServiceName;
 
-use super::{Bite, Site, Window, count, hold, seconds, until};
-use crate::link::Mode;
+use super::{Bite, GATE_EXACT, Site, Window, count, hold, seconds, until};
+use crate::{
+    gate::{WITHIN, exact_after},
+    link::Mode,
+};
 
 /// Calls of the gate that failed, and rebuilds.
 async fn gate_trouble(site: &Site) -> f64 {
@@ -17,9 +20,9 @@ async fn gate_trouble(site: &Site) -> f64 {
     site.metrics.sum("gate_errors_total", &[]) + site.metrics.sum("gate_syncs_failed_total", &[])
 }
 
-async fn rebuilds(site: &Site) -> f64 {
-    site.metrics.read(&site.plant).await;
-    site.metrics.sum("gate_rebuilds_total", &[])
+/// From the logs: a process that dies beside takes its counter along.
+fn rebuilds(site: &Site) -> u64 {
+    crate::logs::lines(&site.plant.dir, "gate of a shard was rebuilt")
 }
 
 /// Killed, away for a while, and started again from its AOF.
@@ -34,10 +37,10 @@ pub(super) async fn killed(
     hold(away.as_secs_f64()).await;
     redis.restart().await?;
     drop(redis);
-    window.heal();
-    hold(0.5).await;
+    let up = window.heal();
+    let exact = exact_after(site, up).await?;
     let times = count(gate_trouble(site).await - before);
-    Ok(Bite::of(times, "calls of the gate that failed"))
+    Ok(Bite::of(times, "calls of the gate that failed").with(GATE_EXACT, seconds(exact)))
 }
 
 /// The newest file of the append-only log.
@@ -64,43 +67,37 @@ pub(super) async fn tail_cut(site: &Site, window: &mut Window) -> anyhow::Result
     drop(file);
     redis.restart().await?;
     drop(redis);
-    window.heal();
-    let exact = exact(site).await;
+    let up = window.heal();
+    let exact = exact_after(site, up).await?;
     Ok(
         Bite::of(cut, "bytes of acknowledged writes cut from the AOF")
-            .with("gate_exact_s", seconds(exact)),
+            .with(GATE_EXACT, seconds(exact)),
     )
 }
 
-/// How long until the gate agrees with PostgreSQL but for what is on its way.
-async fn exact(site: &Site) -> Option<Duration> {
-    until(Duration::from_secs(30), || async {
-        crate::gate::agrees(site).await.unwrap_or(false)
-    })
-    .await
-}
-
 pub(super) async fn flush_all(site: &Site, window: &mut Window) -> anyhow::Result<Bite> {
-    let before = rebuilds(site).await;
+    let before = rebuilds(site);
     let mut conn = site.plant.redis_connection().await?;
     let flushed = platform::clock::monotonic();
     let _: () = redis::cmd("FLUSHALL").query_async(&mut conn).await?;
-    let rebuilt = until(Duration::from_secs(30), || async {
-        rebuilds(site).await > before
-    })
-    .await;
-    let exact = exact(site).await.map(|_| flushed.elapsed());
-    window.heal();
-    let times = count(rebuilds(site).await - before);
+    let (rebuilt, exact) = tokio::join!(
+        until(WITHIN, || async { rebuilds(site) > before }),
+        exact_after(site, flushed)
+    );
+    let exact = exact?;
+    window.healed = exact.map(|took| flushed + took);
+    let times = rebuilds(site) - before;
     Ok(Bite::of(times, "rebuilds of the gate")
         .with("gate_rebuilt_s", seconds(rebuilt))
-        .with("gate_exact_s", seconds(exact)))
+        .with(GATE_EXACT, seconds(exact)))
 }
 
 /// What a replica that lagged by seconds would know when it is promoted.
 pub(super) async fn stale_copy(site: &Site, window: &mut Window) -> anyhow::Result<Bite> {
     let home = site.plant.redis.lock().await.home().to_owned();
     let (data, old) = (home.join("data/appendonlydir"), home.join("old"));
+    // One that failed before may have left its copy.
+    let _ = std::fs::remove_dir_all(&old);
     copy(&data, &old)?;
     hold(5.0).await;
     let mut redis = site.plant.redis.lock().await;
@@ -110,12 +107,12 @@ pub(super) async fn stale_copy(site: &Site, window: &mut Window) -> anyhow::Resu
     copy(&old, &data)?;
     redis.restart().await?;
     drop(redis);
-    window.heal();
-    let exact = exact(site).await;
+    let up = window.heal();
+    let exact = exact_after(site, up).await?;
     std::fs::remove_dir_all(&old)?;
     Ok(
         Bite::of(behind, "bytes of writes that the copy did not have")
-            .with("gate_exact_s", seconds(exact)),
+            .with(GATE_EXACT, seconds(exact)),
     )
 }
 
