@@ -54,6 +54,12 @@ pub struct Plant {
     pub links: Vec<Links>,
     /// The gateway first, then two of each.
     pub replicas: Vec<Replica>,
+    /// Held by whoever sets crash points or stops a member of a group for a purpose: two at a time
+    /// would undo each other's work.
+    pub steered: Mutex<()>,
+    /// Held by whoever makes the gate wrong by hand, which ends in a rebuild, and by whoever measures
+    /// how soon it is right again after something else.
+    pub gate_moved: Mutex<()>,
 }
 
 impl Plant {
@@ -87,6 +93,8 @@ impl Plant {
             brokers,
             links,
             replicas,
+            steered: Mutex::default(),
+            gate_moved: Mutex::default(),
         };
         for replica in &plant.replicas {
             replica.start().await?;

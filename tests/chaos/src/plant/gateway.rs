@@ -5,6 +5,10 @@ use cli::services::ServiceName;
 use super::{Plant, settings};
 use crate::http::Http;
 
+/// How long nobody hears of a late charge: longer than the grace of a payment (60 s) and the time of
+/// the order together, with room for an outage of ours, which moves the order's deadline.
+const LATE_MS: u64 = 100_000;
+
 impl Plant {
     /// The behaviour that the gateway has outside faults: payment methods choose their fate.
     ///
@@ -14,7 +18,7 @@ impl Plant {
         let rule =
             |method: &str, outcome: &str| serde_json::json!({"method": method, "outcome": outcome});
         self.gateway(&serde_json::json!({
-            "latency_ms": 5, "jitter_ms": 40, "decline_rate": 0.0, "hang_rate": 0.0, "hang_ms": 3_000, "late_ms": 75_000,
+            "latency_ms": 5, "jitter_ms": 40, "decline_rate": 0.0, "hang_rate": 0.0, "hang_ms": 3_000, "late_ms": LATE_MS,
             "down": false, "webhooks": true, "webhook_delay_ms": 0, "webhook_duplicates": 1,
             "rules": [
                 rule("card-declined", "decline"), rule("card-abandoned", "decline_not_final"),

@@ -10,14 +10,14 @@ use cli::{
 use platform::clock;
 use serde_json::json;
 
-use super::{Came, Races, Seen};
+use super::{Came, Races};
 
 impl Races {
     /// Money comes with a broken body and is set aside; the body is mended. Then it is redriven, and
     /// the news comes that another attempt to pay has failed for good: whichever is first decides
     /// whether the order is CONFIRMED or CANCELED, and in the latter case the money goes back.
-    pub(super) async fn redrives(&self, turn: u64) -> Seen {
-        let newer_first = turn.is_multiple_of(2);
+    pub(super) async fn redrives(&self, turn: u64) -> anyhow::Result<()> {
+        let newer_first = self.lacking("R13") == Came::First;
         let key = format!("race-R13-{turn}");
         let id = self.accepted(&key, "RACE-LONG", "card-abandoned").await?;
         let payment = format!("other-R13-{turn}");
@@ -46,12 +46,13 @@ impl Races {
                     "amount": amount });
                 let event = format!("{payment}-back");
                 self.tell("PAYMENT_REFUNDED", &event, &id, &back).await?;
-                Ok(vec![("R13", Came::First)])
+                self.saw("R13", Came::First);
             }
-            "CONFIRMED" => Ok(vec![("R13", Came::Second)]),
+            "CONFIRMED" => self.saw("R13", Came::Second),
             // An outage of ours was longer than the order's time.
             other => anyhow::bail!("{id} is {other}"),
         }
+        Ok(())
     }
 
     /// Waits for the dead letter of an event and mends its body; gives its id.

@@ -5,10 +5,15 @@ mod letters;
 mod payments;
 mod points;
 mod stock;
+mod turns;
 
-use std::{collections::BTreeMap, sync::atomic::Ordering, time::Duration};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
 
 use http::Method;
+use platform::clock;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -61,15 +66,16 @@ enum Came {
     Second,
 }
 
-type Seen = anyhow::Result<Vec<(&'static str, Came)>>;
+/// How long a race asks for a definite answer: as long as an outage of the broker lasts.
+const PLACED_WITHIN: Duration = Duration::from_secs(75);
 
 /// The races of a run.
 #[derive(Debug, Clone)]
 pub struct Races {
     site: Site,
     crash_points: bool,
-    /// Whether there is time for races of more than a minute.
-    long: bool,
+    /// When the load should end.
+    until: Instant,
     seen: std::sync::Arc<std::sync::Mutex<BTreeMap<&'static str, Race>>>,
 }
 
@@ -88,7 +94,7 @@ struct Placed {
 impl Races {
     /// None run yet.
     #[must_use]
-    pub fn new(site: &Site, crash_points: bool, long: bool) -> Self {
+    pub fn new(site: &Site, crash_points: bool, until: Instant) -> Self {
         let races = TITLES.iter().map(|(id, title)| {
             let race = Race {
                 id,
@@ -102,7 +108,7 @@ impl Races {
         Self {
             site: site.clone(),
             crash_points,
-            long,
+            until,
             seen: std::sync::Arc::new(std::sync::Mutex::new(races.collect())),
         }
     }
@@ -126,63 +132,29 @@ impl Races {
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Runs them in turn until the load is over. What a fault spoils is tried again next time.
-    pub async fn run(self) {
-        while let Err(error) = self.prepare().await {
-            if self.site.load.over.load(Ordering::SeqCst) {
-                return;
+    /// Notes which order of a race was seen.
+    fn saw(&self, id: &'static str, came: Came) {
+        if let Some(race) = self.lock().get_mut(id) {
+            match came {
+                Came::First => race.first += 1,
+                Came::Second => race.second += 1,
             }
-            eprintln!("races: {error:#}");
-            tokio::time::sleep(Duration::from_secs(1)).await;
-        }
-        let mut turn = 0_u64;
-        let mut long = Vec::new();
-        while !self.site.load.over.load(Ordering::SeqCst) {
-            turn += 1;
-            if self.long && turn % 6 == 1 {
-                // These wait for more than a minute, beside the others.
-                let races = self.clone();
-                long.push(tokio::spawn(
-                    async move { races.note(races.late(turn).await) },
-                ));
-            }
-            let (a, b, c, d, e, f, g) = tokio::join!(
-                self.cancels(turn),
-                self.restocks(turn),
-                self.keys(turn),
-                self.last_units(turn),
-                self.drift(turn),
-                self.two_payments(turn),
-                self.redrives(turn),
-            );
-            for seen in [a, b, c, d, e, f, g] {
-                self.note(seen);
-            }
-            if self.crash_points {
-                self.note(self.accept_and_cancel(turn).await);
-                self.note(self.accept_and_sweep(turn).await);
-                self.note(self.rebalance(turn).await);
-            }
-            tokio::time::sleep(Duration::from_secs(3)).await;
-        }
-        for task in long {
-            // Bounded by its own waits; the orders end without it, too.
-            let _ = tokio::time::timeout(Duration::from_secs(100), task).await;
         }
     }
 
-    fn note(&self, seen: Seen) {
-        // A fault in between is no verdict: the next turn tries again.
-        let Ok(seen) = seen else { return };
-        let mut races = self.lock();
-        for (id, came) in seen {
-            if let Some(race) = races.get_mut(id) {
-                match came {
-                    Came::First => race.first += 1,
-                    Came::Second => race.second += 1,
-                }
-            }
+    /// The order of a race that was seen less often.
+    fn lacking(&self, id: &'static str) -> Came {
+        match self.lock().get(id) {
+            Some(race) if race.second < race.first => Came::Second,
+            _ => Came::First,
         }
+    }
+
+    /// Whether each of these was seen in both orders.
+    fn both_seen(&self, ids: &[&'static str]) -> bool {
+        let races = self.lock();
+        let seen = |race: &Race| race.first > 0 && race.second > 0;
+        ids.iter().all(|id| races.get(id).is_some_and(seen))
     }
 
     fn wrong(&self, id: &'static str, what: String) {
@@ -194,7 +166,7 @@ impl Races {
     async fn prepare(&self) -> anyhow::Result<()> {
         let mut operator = self.operator()?;
         for (sku, on_hand, ttl) in [
-            ("RACE-LATE", 100_000, 4),
+            ("RACE-LATE", 100_000, 8),
             ("RACE-LONG", 100_000, 120),
             ("RACE-OUT", 0, 8),
             ("RACE-A", 0, 8),
@@ -218,7 +190,8 @@ impl Races {
     /// Places an order, with the same key until the answer is definite.
     async fn place(&self, number: usize, key: &str, body: &Value) -> anyhow::Result<Placed> {
         let mut http = self.shop(number)?;
-        for _ in 0..40 {
+        let begun = clock::monotonic();
+        while begun.elapsed() < PLACED_WITHIN {
             let sent = http.send(Method::POST, "/v1/orders", Some(key), Some(body));
             if let Ok(answer) = sent.await
                 && ![503, 429].contains(&answer.status)
@@ -277,23 +250,27 @@ impl Races {
         anyhow::bail!("no answer to the cancel of {id}")
     }
 
-    /// Whether the captures of an order have gone back, within a bound.
-    async fn refunded(&self, id: &str, within: u64) -> anyhow::Result<bool> {
+    /// Whether the captures of an order have gone back, within a bound; `None` when it was never
+    /// charged.
+    async fn refunded(&self, id: &str, within: u64) -> anyhow::Result<Option<bool>> {
         let mut conn = self.site.plant.sql().await?;
         for _ in 0..within * 2 {
-            let open: Option<bool> = sqlx::query_scalar(
-                "select bool_and(captured_minor > 0 and refunded_minor = captured_minor)
+            let (payments, back): (i64, Option<bool>) = sqlx::query_as(
+                "select count(*), bool_and(captured_minor > 0 and refunded_minor = captured_minor)
                  from payments where order_id = $1::uuid",
             )
             .bind(id)
             .fetch_one(&mut conn)
             .await?;
-            if open == Some(true) {
-                return Ok(true);
+            if payments == 0 {
+                return Ok(None);
+            }
+            if back == Some(true) {
+                return Ok(Some(true));
             }
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
-        Ok(false)
+        Ok(Some(false))
     }
 }
 

@@ -7,57 +7,78 @@ use messaging::admin::Producer;
 use platform::clock;
 use serde_json::{Value, json};
 
-use super::{Came, Races, Seen};
+use super::{Came, Races};
 use crate::http::Http;
 
 impl Races {
     /// R1, R3: the news of a payment comes after the grace, and before the deadline.
-    pub(super) async fn late(&self, turn: u64) -> Seen {
-        let (paid, failed) = tokio::join!(self.late_one(turn, true), self.late_one(turn, false));
-        let mut seen = paid.unwrap_or_default();
-        seen.extend(failed.unwrap_or_default());
-        Ok(seen)
+    pub(super) async fn late(&self, turn: u64) {
+        let sides = [true, false].map(|paid| async move {
+            // A fault in between is no verdict: another turn tries again.
+            let _ = tokio::join!(self.soon(turn, paid), self.too_late(turn, paid));
+        });
+        futures::future::join_all(sides).await;
     }
 
-    async fn late_one(&self, turn: u64, paid: bool) -> Seen {
-        let (race, late, soon) = if paid {
-            ("R1", "card-late", "card")
+    async fn soon(&self, turn: u64, paid: bool) -> anyhow::Result<()> {
+        let (race, method, wanted) = if paid {
+            ("R1", "card", "CONFIRMED")
         } else {
-            ("R3", "card-late-declined", "card-declined")
+            ("R3", "card-declined", "CANCELED")
         };
-        let mut seen = Vec::new();
         let key = format!("race-{race}-soon-{turn}");
-        let id = self.accepted(&key, "RACE-LONG", soon).await?;
-        let wanted = if paid { "CONFIRMED" } else { "CANCELED" };
-        if self.ended(&id, 60).await? == wanted {
-            seen.push((race, Came::First));
+        let id = self.accepted(&key, "RACE-LONG", method).await?;
+        if self.ended(&id, 120).await? == wanted {
+            self.saw(race, Came::First);
         }
+        Ok(())
+    }
+
+    async fn too_late(&self, turn: u64, paid: bool) -> anyhow::Result<()> {
+        let (race, method) = if paid {
+            ("R1", "card-late")
+        } else {
+            ("R3", "card-late-declined")
+        };
         let key = format!("race-{race}-late-{turn}");
-        let id = self.accepted(&key, "RACE-LATE", late).await?;
-        match self.ended(&id, 180).await?.as_str() {
+        let id = self.accepted(&key, "RACE-LATE", method).await?;
+        match self.ended(&id, 240).await?.as_str() {
+            "EXPIRED" if paid => match self.refunded(&id, 240).await? {
+                Some(true) => self.saw(race, Came::Second),
+                Some(false) => self.wrong(race, format!("{id} expired, and its money is kept")),
+                // Its payment would have begun too late, so nobody was charged.
+                None => {}
+            },
             "EXPIRED" => {
-                if paid && !self.refunded(&id, 120).await? {
-                    self.wrong(race, format!("{id} expired, and its money is kept"));
+                if self.is_charged(&id).await? {
+                    self.saw(race, Came::Second);
                 }
-                seen.push((race, Came::Second));
             }
-            other if paid == (other == "CONFIRMED") => seen.push((race, Came::First)),
+            // An outage moved the deadline beyond the news.
+            other if paid == (other == "CONFIRMED") => self.saw(race, Came::First),
             other => self.wrong(race, format!("{id} is {other}")),
         }
-        Ok(seen)
+        Ok(())
+    }
+
+    /// Whether a payment of an order was begun.
+    async fn is_charged(&self, id: &str) -> anyhow::Result<bool> {
+        let mut conn = self.site.plant.sql().await?;
+        let statement = "select exists (select from payments where order_id = $1::uuid)";
+        let begun = sqlx::query_scalar(statement).bind(id).fetch_one(&mut conn);
+        Ok(begun.await?)
     }
 
     /// R2, R14: a buyer cancels before and after the payment is known; a webhook comes again after
     /// the refund.
-    pub(super) async fn cancels(&self, turn: u64) -> Seen {
-        let mut seen = Vec::new();
+    pub(super) async fn cancels(&self, turn: u64) -> anyhow::Result<()> {
         let id = self
             .accepted(&format!("race-R2-paid-{turn}"), "RACE-LONG", "card")
             .await?;
         let status = self.ended(&id, 30).await?;
         if status == "CONFIRMED" {
             match self.cancel(&id).await? {
-                409 => seen.push(("R2", Came::First)),
+                409 => self.saw("R2", Came::First),
                 other => self.wrong("R2", format!("cancel of CONFIRMED {id}: {other}")),
             }
         }
@@ -68,21 +89,26 @@ impl Races {
                 "card-hang",
             )
             .await?;
-        if self.cancel(&id).await? == 200 {
-            seen.push(("R2", Came::Second));
-            if let Ok(came) = self.webhooks(&id).await {
-                seen.extend(came);
+        // Once it is begun its money comes, and goes back (R14).
+        for _ in 0..25 {
+            if self.is_charged(&id).await? {
+                break;
             }
+            tokio::time::sleep(Duration::from_millis(200)).await;
         }
-        Ok(seen)
+        if self.cancel(&id).await? == 200 {
+            self.saw("R2", Came::Second);
+            self.webhooks(&id).await?;
+        }
+        Ok(())
     }
 
     /// R14: the capture of a canceled order is refunded when its webhook comes; the webhook comes
     /// again after that, and nothing goes back twice.
-    async fn webhooks(&self, id: &str) -> Seen {
-        if !self.refunded(id, 20).await? {
+    async fn webhooks(&self, id: &str) -> anyhow::Result<()> {
+        if self.refunded(id, 20).await? != Some(true) {
             // It was canceled before it was charged.
-            return Ok(Vec::new());
+            return Ok(());
         }
         let mut conn = self.site.plant.sql().await?;
         let key: String =
@@ -100,7 +126,9 @@ impl Races {
             self.wrong("R14", format!("{id}: {before} before, {after} after"));
         }
         // The first webhook was the news that made the refund; the second came after it.
-        Ok(vec![("R14", Came::Second), ("R14", Came::First)])
+        self.saw("R14", Came::Second);
+        self.saw("R14", Came::First);
+        Ok(())
     }
 
     async fn journal(&self, key: &str) -> anyhow::Result<Value> {
@@ -117,14 +145,14 @@ impl Races {
     }
 
     /// R5: somebody else's payment of an order comes before ours is known, and after.
-    pub(super) async fn two_payments(&self, turn: u64) -> Seen {
-        let ours_first = turn.is_multiple_of(2);
+    pub(super) async fn two_payments(&self, turn: u64) -> anyhow::Result<()> {
+        let ours_first = self.lacking("R5") == Came::First;
         let method = if ours_first { "card" } else { "card-late" };
         let id = self
             .accepted(&format!("race-R5-{turn}"), "RACE-LONG", method)
             .await?;
         if ours_first && self.ended(&id, 30).await? != "CONFIRMED" {
-            return Ok(Vec::new());
+            return Ok(());
         }
         let payment = format!("other-{turn}");
         let amount = json!({ "amount_minor": 12_900, "currency": "KRW" });
@@ -137,12 +165,14 @@ impl Races {
             let data = json!({ "refund_key": key, "payment_id": payment, "order_id": id, "amount": amount });
             self.tell("PAYMENT_REFUNDED", &format!("{payment}-back"), &id, &data)
                 .await?;
-            return Ok(vec![("R5", Came::First)]);
+            self.saw("R5", Came::First);
+            return Ok(());
         }
         match self.ended(&id, 30).await?.as_str() {
-            "CONFIRMED" => Ok(vec![("R5", Came::Second)]),
+            "CONFIRMED" => self.saw("R5", Came::Second),
             other => anyhow::bail!("{id} is {other}"),
         }
+        Ok(())
     }
 
     /// Whoever took the other payments says that they went back, also those whose race a fault had

@@ -5,20 +5,21 @@ use std::time::Duration;
 use cli::services::ServiceName;
 use platform::clock;
 
-use super::{Came, Races, Seen, body};
+use super::{Came, Races, body};
 use crate::faults::crashes;
 
 impl Races {
     /// R4: the accept has committed and its answer is held up; the order is found and canceled.
-    pub(super) async fn accept_and_cancel(&self, turn: u64) -> Seen {
-        let before = turn.is_multiple_of(2);
+    pub(super) async fn accept_and_cancel(&self, turn: u64) -> anyhow::Result<()> {
+        let before = self.lacking("R4") == Came::Second;
         let key = format!("race-R4-{turn}");
         let wanted = body(&key, &["RACE-LONG"], "card-hang");
         if !before {
             let id = self.accepted(&key, "RACE-LONG", "card-hang").await?;
             let status = self.cancel(&id).await?;
             anyhow::ensure!([200, 409].contains(&status), "{status}");
-            return Ok(vec![("R4", Came::First)]);
+            self.saw("R4", Came::First);
+            return Ok(());
         }
         let order = self.site.plant.replica(ServiceName::Order, 0)?;
         crashes::set(order, "cp8=delay(1500)").await?;
@@ -54,11 +55,12 @@ impl Races {
         } else {
             Came::First
         };
-        Ok(vec![("R4", came)])
+        self.saw("R4", came);
+        Ok(())
     }
 
     /// R7: an accept that waits for longer than its hold is left alone, and one that does not.
-    pub(super) async fn accept_and_sweep(&self, turn: u64) -> Seen {
+    pub(super) async fn accept_and_sweep(&self, turn: u64) -> anyhow::Result<()> {
         let order = self.site.plant.replica(ServiceName::Order, 1)?;
         let key = format!("race-R7-{turn}");
         let wanted = body(&key, &["RACE-LONG"], "card");
@@ -67,12 +69,13 @@ impl Races {
                 .metrics
                 .sum("holds_swept_total", &["\"released\""])
         };
-        if turn % 2 == 1 {
+        if self.lacking("R7") == Came::First {
             crashes::set(order, "cp3=delay(300)@1").await?;
             let placed = self.place(1, &key, &wanted).await;
             crashes::set(order, "").await?;
             anyhow::ensure!(placed?.status == 201, "refused");
-            return Ok(vec![("R7", Came::First)]);
+            self.saw("R7", Came::First);
+            return Ok(());
         }
         self.site.metrics.read(&self.site.plant).await;
         let before = swept();
@@ -83,28 +86,24 @@ impl Races {
         anyhow::ensure!(placed?.status == 201, "refused");
         self.site.metrics.read(&self.site.plant).await;
         if swept() > before {
-            return Ok(vec![("R7", Came::Second)]);
+            self.saw("R7", Came::Second);
         }
-        Ok(Vec::new())
+        Ok(())
     }
 
     /// R12: a member leaves its group while another handles a batch, and after it has.
-    pub(super) async fn rebalance(&self, turn: u64) -> Seen {
+    pub(super) async fn rebalance(&self) -> anyhow::Result<()> {
         let stock = ServiceName::Stock;
         let (busy, leaving) = (
             self.site.plant.replica(stock, 0)?,
             self.site.plant.replica(stock, 1)?,
         );
-        if turn % 4 != 2 {
-            return Ok(Vec::new());
-        }
         let bit = || {
             crashes::bites(&self.site)
                 .get("cp15 delay")
                 .copied()
                 .unwrap_or(0)
         };
-        let mut seen = Vec::new();
         for (delay, wait, came) in [(2_000, 100, Came::Second), (50, 1_500, Came::First)] {
             let before = bit();
             crashes::set(busy, &format!("cp15=delay({delay})@1")).await?;
@@ -119,11 +118,11 @@ impl Races {
             let left = leaving.stop(Duration::from_secs(10)).await;
             leaving.start().await?;
             if bitten && left?.is_some() {
-                seen.push(("R12", came));
+                self.saw("R12", came);
             }
             crashes::set(busy, "").await?;
             leaving.ready().await?;
         }
-        Ok(seen)
+        Ok(())
     }
 }
