@@ -1,19 +1,24 @@
-//! The schedule of faults: all kinds in an order of the seed, one or two at a time, with time to
-//! recover between; and what the clients had of the system meanwhile.
+//! The conductor of faults: every kind once, one or two at a time, with time to recover between, and
+//! what the clients had of the system meanwhile. A fault that could not be set up, or was not seen
+//! to bite, is tried once more when all others have come; what time is left then goes to more of
+//! them.
 
 use std::time::{Duration, Instant};
 
 use cli::services::ServiceName;
 use platform::clock;
-use rand::{RngExt, SeedableRng, rngs::StdRng, seq::SliceRandom};
+use rand::{RngExt, SeedableRng, rngs::StdRng};
 use serde::Serialize;
 
-use crate::faults::{self, Bite, Kind, Site, Window};
+use crate::{
+    faults::{self, Bite, Kind, Site, Window},
+    schedule::{QUIET, Schedule, cost},
+};
 
 /// Nothing takes longer, whatever happens.
 const FAULT_WITHIN: Duration = Duration::from_secs(180);
-/// Between two faults.
-const QUIET: Duration = Duration::from_secs(3);
+/// Between two faults when the time would not do otherwise.
+const HURRIED: Duration = Duration::from_secs(1);
 
 /// One fault, as it went.
 #[derive(Debug, Clone, Serialize)]
@@ -36,72 +41,141 @@ pub struct Row {
     pub goodput_during: f64,
     /// From the healing to the first 201, in seconds.
     pub first_201_after_s: Option<f64>,
+    /// It had failed, or not bitten, before.
+    pub again: bool,
     /// Another fault at the same time.
     pub beside: Option<String>,
     /// What else was measured.
     pub measured: Vec<(String, f64)>,
 }
 
-/// The faults of a run, in the order of the seed: every kind once as far as the time goes, then
-/// again.
-#[must_use]
-pub fn schedule(seed: u64, seconds: u64, only: &[Kind]) -> Vec<Kind> {
-    let mut random = StdRng::seed_from_u64(seed);
-    let mut left = seconds;
-    let mut planned = Vec::new();
-    let kinds = if only.is_empty() { Kind::ALL } else { only };
-    while left > 0 {
-        let mut round = kinds.to_vec();
-        round.shuffle(&mut random);
-        let before = planned.len();
-        for kind in round {
-            let cost = kind.seconds() + QUIET.as_secs() + 1;
-            if cost <= left {
-                left -= cost;
-                planned.push(kind);
-            }
-        }
-        if planned.len() == before {
-            break;
-        }
-    }
-    planned
+/// The moments of a run.
+#[derive(Debug, Clone, Copy)]
+pub struct Times {
+    /// The load began.
+    pub begun: Instant,
+    /// When the load should end.
+    pub until: Instant,
+    /// Until when a kind that has not come yet may begin nevertheless.
+    pub latest: Instant,
 }
 
 /// Runs the schedule until the time is over.
-pub async fn run(
-    site: &Site,
-    seed: u64,
-    plan: &[Kind],
-    until: Instant,
-    begun: Instant,
-) -> Vec<Row> {
-    let mut random = StdRng::seed_from_u64(seed ^ 0x00c0_ffee);
-    let mut rows = Vec::new();
-    for kind in plan {
-        let quiet = QUIET.mul_f64(random.random_range(0.7..1.5));
-        let calm = clock::monotonic();
-        tokio::time::sleep(quiet).await;
-        if clock::monotonic() >= until {
-            break;
+pub async fn run(site: &Site, seed: u64, schedule: &Schedule, times: Times) -> Vec<Row> {
+    let mut conductor = Conductor {
+        site,
+        random: StdRng::seed_from_u64(seed ^ 0x00c0_ffee),
+        times,
+        rows: Vec::new(),
+    };
+    let costs = |kinds: &[Kind]| {
+        kinds
+            .iter()
+            .map(|kind| cost(*kind, site.outage))
+            .sum::<Duration>()
+    };
+    let mut failed = Vec::new();
+    for (number, kind) in schedule.once.iter().enumerate() {
+        let to_come = costs(&schedule.once[number..]);
+        match conductor.turn(*kind, false, to_come, times.latest).await {
+            Some(0) => failed.push(*kind),
+            Some(_) => {}
+            None => return conductor.rows,
         }
-        let before = rate(site, calm, clock::monotonic());
-        let row = one(site, *kind, &mut random, begun, before).await;
-        eprintln!(
-            "{:7.1} s  {:4} {}: bit {} ({}){}",
-            row.at_s,
-            row.id,
-            row.title,
-            row.bites,
-            row.how,
-            row.measured
-                .iter()
-                .map(|(name, value)| format!(", {name} {value:.2}"))
-                .collect::<String>()
-        );
-        rows.push(row);
     }
-    rows
+    for (number, kind) in failed.iter().enumerate() {
+        let to_come = costs(&failed[number..]);
+        conductor.turn(*kind, true, to_come, times.latest).await;
+    }
+    for kind in &schedule.more {
+        conductor
+            .turn(*kind, false, Duration::ZERO, times.until)
+            .await;
+    }
+    conductor.rows
+}
+
+struct Conductor<'a> {
+    site: &'a Site,
+    random: StdRng,
+    times: Times,
+    rows: Vec<Row>,
+}
+
+impl Conductor<'_> {
+    /// One fault after a pause, which is short when what is to come would not come otherwise; how
+    /// often it bit, or `None` when it is too late for it.
+    async fn turn(
+        &mut self,
+        kind: Kind,
+        again: bool,
+        to_come: Duration,
+        latest: Instant,
+    ) -> Option<u64> {
+        let calm = clock::monotonic();
+        let quiet = QUIET.mul_f64(self.random.random_range(0.7..1.5));
+        let hurry = calm + to_come > self.times.until;
+        tokio::time::sleep(if hurry { HURRIED } else { quiet }).await;
+        if clock::monotonic() >= latest {
+            return None;
+        }
+        let plant = &self.site.plant;
+        let alone = if is_steered(kind) {
+            Some(plant.steered.lock().await)
+        } else if is_loss_of_redis(kind) {
+            Some(plant.gate_moved.lock().await)
+        } else {
+            None
+        };
+        let before = rate(self.site, calm, clock::monotonic());
+        let mut row = one(self.site, kind, &mut self.random, self.times.begun, before).await;
+        drop(alone);
+        row.again = again;
+        say(&row);
+        let bites = row.bites;
+        self.rows.push(row);
+        Some(bites)
+    }
+}
+
+fn say(row: &Row) {
+    let measured = row.measured.iter();
+    eprintln!(
+        "{:7.1} s  {:4} {}: bit {} ({}){}",
+        row.at_s,
+        row.id,
+        row.title,
+        row.bites,
+        row.how,
+        measured
+            .map(|(name, value)| format!(", {name} {value:.2}"))
+            .collect::<String>()
+    );
+}
+
+/// Faults that set crash points or need every member of a group where it is: the races that do the
+/// same wait for them.
+fn is_steered(kind: Kind) -> bool {
+    matches!(
+        kind,
+        Kind::KillStock
+            | Kind::Zombie
+            | Kind::RollingRestart
+            | Kind::Blocked
+            | Kind::RebalanceStorm
+            | Kind::OffsetsReset
+            | Kind::Evicting
+            | Kind::WrongClock
+            | Kind::CrashPoints
+    )
+}
+
+/// Faults after which it is measured how soon the gate is exact.
+fn is_loss_of_redis(kind: Kind) -> bool {
+    matches!(
+        kind,
+        Kind::RedisKilled | Kind::TailCut | Kind::FlushAll | Kind::StaleCopy | Kind::RedisDown
+    )
 }
 
 async fn one(
@@ -154,6 +228,7 @@ async fn one(
         goodput_before,
         goodput_during: rate(site, injected, healed),
         first_201_after_s: first.map(|took| took.as_secs_f64()),
+        again: false,
         beside,
         measured: bite.measured,
     }
@@ -192,21 +267,4 @@ fn rate(site: &Site, from: Instant, to: Instant) -> f64 {
     let accepted = site.ledger.accepted_between(from, to);
     let seconds = to.saturating_duration_since(from).as_secs_f64();
     f64::from(u32::try_from(accepted).unwrap_or(u32::MAX)) / seconds.max(0.001)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_run_of_ten_minutes_has_every_kind_and_the_seed_decides_the_order() {
-        let plan = schedule(1, 600, &[]);
-        for kind in Kind::ALL {
-            assert!(plan.contains(kind), "{kind:?} is left out");
-        }
-        assert_eq!(plan, schedule(1, 600, &[]));
-        assert_ne!(plan, schedule(2, 600, &[]));
-        let cost: u64 = plan.iter().map(|kind| kind.seconds() + 4).sum();
-        assert!(cost <= 600, "{cost} s");
-    }
 }

@@ -18,6 +18,8 @@ pub mod races;
 pub mod reached;
 pub mod report;
 pub mod run;
+pub mod schedule;
 pub mod service;
 pub mod settle;
 pub mod truth;
+pub mod verdict;

@@ -1,5 +1,7 @@
 //! What a run must have reached at least once, or it has proved nothing about it.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 use sqlx::PgConnection;
 
@@ -187,12 +189,23 @@ pub async fn list(
                 from: "crash points",
             }),
     );
-    reached.extend(rows.iter().map(|row| Reached {
-        what: format!("{} bit: {}", row.id, row.title),
-        times: row.bites,
-        from: "the fault",
-    }));
+    reached.extend(by_kind(rows));
     Ok(reached)
+}
+
+/// A kind that came twice is one state.
+fn by_kind(rows: &[Row]) -> Vec<Reached> {
+    let mut kinds: BTreeMap<String, u64> = BTreeMap::new();
+    for row in rows {
+        let what = format!("{} bit: {}", row.id, row.title);
+        *kinds.entry(what).or_default() += row.bites;
+    }
+    let reached = kinds.into_iter().map(|(what, times)| Reached {
+        what,
+        times,
+        from: "the fault",
+    });
+    reached.collect()
 }
 
 fn by_clients(site: &Site) -> Vec<Reached> {

@@ -1,13 +1,13 @@
 //! What a run says at its end: tables for people, one JSON file for programs.
 
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
 
 use cli::output::{columns, line};
 use serde::Serialize;
 use store::verify::Check;
 
 use crate::{
-    conductor::Row, measure::Measure, races::Race, reached, reached::Reached, service::Exit,
+    conductor::Row, faults::Kind, measure::Measure, races::Race, reached::Reached, service::Exit,
     settle::Open, truth::Told,
 };
 
@@ -27,7 +27,7 @@ pub struct Report {
     /// Keys sent, tries, orders.
     pub keys: usize,
     /// Answers per status; 0 never came.
-    pub statuses: std::collections::BTreeMap<u16, u64>,
+    pub statuses: BTreeMap<u16, u64>,
     /// Faults.
     pub faults: Vec<Row>,
     /// Races, and how often each order was seen.
@@ -49,61 +49,6 @@ pub struct Report {
 }
 
 impl Report {
-    /// Fills in the verdict.
-    pub fn judge(&mut self, kinds_needed: usize) {
-        let mut failures = std::mem::take(&mut self.failures);
-        for row in self.faults.iter().filter(|row| row.bites == 0) {
-            failures.push(format!("void: {} did not bite ({})", row.id, row.how));
-        }
-        let mut kinds: Vec<&str> = self.faults.iter().map(|row| row.id).collect();
-        kinds.sort_unstable();
-        kinds.dedup();
-        if kinds.len() < kinds_needed {
-            let (had, needed) = (kinds.len(), kinds_needed);
-            failures.push(format!("void: {had} kinds of faults, {needed} are needed"));
-        }
-        let (had, of) = self.reached_share();
-        let share = f64::from(had) / f64::from(of.max(1));
-        // A short run can't reach all; it says what it did not.
-        if kinds_needed >= 30 && share < reached::NEEDED {
-            failures.push(format!("void: {had} of {of} states were reached"));
-        }
-        for race in &self.races {
-            if !race.wrong.is_empty() {
-                failures.push(format!(
-                    "{} {}: {} wrong",
-                    race.id,
-                    race.title,
-                    race.wrong.len()
-                ));
-            }
-            if kinds_needed >= 30 && (race.first == 0 || race.second == 0) {
-                failures.push(format!("void: {} was not seen in both orders", race.id));
-            }
-        }
-        for told in self.told.iter().filter(|told| told.broken > 0) {
-            failures.push(format!("{}: {} broken", told.rule, told.broken));
-        }
-        for check in self.checks.iter().filter(|check| !check.ok) {
-            failures.push(format!("{} {}", check.id, check.rule));
-        }
-        let open = &self.open;
-        if open.orders + open.payments + open.refunds + open.outbox > 0 {
-            failures.push(format!("not at rest in the end: {open:?}"));
-        }
-        if self.panics > 0 {
-            failures.push(format!("{} panics in the logs", self.panics));
-        }
-        self.ok = failures.is_empty();
-        self.failures = failures;
-    }
-
-    fn reached_share(&self) -> (u32, u32) {
-        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        let had = self.reached.iter().filter(|one| one.times > 0).count();
-        (count(had), count(self.reached.len()))
-    }
-
     /// Writes the JSON.
     ///
     /// # Errors
@@ -129,10 +74,9 @@ impl Report {
             "first 201 after s",
         ];
         let rows = self.faults.iter().map(|row| {
-            let title = match &row.beside {
-                Some(beside) => format!("{}; {beside}", row.title),
-                None => row.title.to_owned(),
-            };
+            let again = if row.again { "once more: " } else { "" };
+            let beside = row.beside.as_ref().map(|beside| format!("; {beside}"));
+            let title = format!("{again}{}{}", row.title, beside.unwrap_or_default());
             [
                 row.id.to_owned(),
                 title,
@@ -146,6 +90,13 @@ impl Report {
             ]
         });
         columns(&table(head, rows))?;
+        let came = |kind: &Kind| self.faults.iter().any(|row| row.id == kind.id());
+        let missing = Kind::ALL.iter().filter(|kind| !came(kind));
+        let missing: Vec<&str> = missing.map(|kind| kind.id()).collect();
+        line(match missing.join(", ") {
+            none if none.is_empty() => "all kinds came".to_owned(),
+            missing => format!("did not come: {missing}"),
+        })?;
         self.print_states()?;
         line("\nWHAT CLIENTS WERE TOLD")?;
         let rows = self.told.iter().map(|told| {

@@ -11,8 +11,8 @@ use platform::{Shutdown, clock};
 
 use crate::{
     args::Args,
-    conductor,
-    faults::{Kind, Site, crashes},
+    conductor::{self, Times},
+    faults::{Kind, Site, clocks, crashes},
     ledger::Ledger,
     load::Load,
     logs, measure,
@@ -21,6 +21,7 @@ use crate::{
     races::Races,
     reached,
     report::Report,
+    schedule::schedule,
     settle, truth,
 };
 
@@ -28,8 +29,8 @@ use crate::{
 const KINDS_NEEDED: usize = 30;
 /// From this many seconds on a run is a long one.
 const LONG: u64 = 600;
-/// From this many seconds on there is time for races that wait for more than a minute.
-const WITH_LONG_RACES: u64 = 150;
+/// How much longer a long run may go on for kinds that have not come yet: a fifth.
+const OVERTIME: u32 = 5;
 const RACES_END_WITHIN: Duration = Duration::from_secs(120);
 
 /// Runs; whether all is as it should be.
@@ -61,8 +62,7 @@ pub async fn run(args: &Args, seed: u64, shutdown: &Shutdown) -> anyhow::Result<
     let bad_ends = plant.stop_services().await;
     let mut report = report?;
     report.failures.extend(bad_ends);
-    let long = args.seconds >= LONG && only.is_empty();
-    report.judge(if long { KINDS_NEEDED } else { 1 });
+    report.judge(if is_long(args) { KINDS_NEEDED } else { 1 });
     report.write(&args.dir.join("report.json"))?;
     report.write(&dir.join("report.json"))?;
     report.print(&dir)?;
@@ -85,6 +85,34 @@ fn kinds(only: &[String]) -> anyhow::Result<Vec<Kind>> {
         .collect()
 }
 
+/// The kinds that were asked for, without those that can't be had here.
+fn possible(only: &[Kind], crash_points: bool) -> Vec<Kind> {
+    let mut kinds = if only.is_empty() { Kind::ALL } else { only }.to_vec();
+    let missing: [(bool, &[Kind], &str); 2] = [
+        (
+            !crash_points,
+            &[Kind::CrashPoints, Kind::Blocked],
+            "this build has no crash points (feature failpoints)",
+        ),
+        (
+            clocks::library().is_none(),
+            &[Kind::WrongClock],
+            "the package faketime is not installed",
+        ),
+    ];
+    for (_, without, why) in missing.into_iter().filter(|(missing, ..)| *missing) {
+        let ids: Vec<&str> = without.iter().map(|kind| kind.id()).collect();
+        eprintln!("{why}: {} left out", ids.join(", "));
+        kinds.retain(|kind| !without.contains(kind));
+    }
+    kinds
+}
+
+/// A long run of all kinds: the one that proves something.
+fn is_long(args: &Args) -> bool {
+    args.seconds >= LONG && args.only.is_empty()
+}
+
 /// Everything with a system that runs.
 async fn on(args: &Args, seed: u64, only: &[Kind], plant: Arc<Plant>) -> anyhow::Result<Report> {
     let begun = clock::monotonic();
@@ -100,14 +128,20 @@ async fn on(args: &Args, seed: u64, only: &[Kind], plant: Arc<Plant>) -> anyhow:
         Some(order) => crashes::are_there(order).await,
         None => false,
     };
-    if !crash_points {
-        eprintln!("this build has no crash points (feature failpoints): they are left out");
-    }
-    let races = Races::new(&site, crash_points, args.seconds >= WITH_LONG_RACES);
+    let races = Races::new(&site, crash_points, until);
     let racing = tokio::spawn(races.clone().run());
-    let mut plan = conductor::schedule(seed, args.seconds, only);
-    plan.retain(|kind| crash_points || *kind != Kind::CrashPoints);
-    let rows = conductor::run(&site, seed, &plan, until, begun).await;
+    let kinds = possible(only, crash_points);
+    let schedule = schedule(seed, args.seconds, site.outage, &kinds);
+    let times = Times {
+        begun,
+        until,
+        latest: if is_long(args) {
+            until + (until - begun) / OVERTIME
+        } else {
+            until
+        },
+    };
+    let rows = conductor::run(&site, seed, &schedule, times).await;
     tokio::time::sleep_until(until.into()).await;
     site.load.over.store(true, Ordering::SeqCst);
     loading.await?;
@@ -155,7 +189,7 @@ async fn judge(
     site.ledger.write(&plant.dir.join("clients.jsonl"))?;
     let told = truth::judge(&site.ledger, &mut conn).await?;
     let reached = reached::list(site, &mut conn, &rows).await?;
-    let measures = measure::all(&mut conn, &rows).await?;
+    let measures = measure::all(site, &mut conn, &rows).await?;
     let (keys, statuses) = {
         let inner = site.ledger.inner();
         (inner.requests.len(), inner.statuses.clone())
