@@ -37,6 +37,14 @@ impl Sighting {
         }
     }
 
+    /// Whether the gate differs from PostgreSQL now and did before, by other units: it sells, and
+    /// [`judge`] can't tell whether something is wrong beside that.
+    #[must_use]
+    pub(crate) fn is_moving(&self, now: &Self) -> bool {
+        let of = |sighting: &Self| sighting.surplus().filter(|units| *units != 0);
+        matches!((of(self), of(now)), (Some(before), Some(now)) if before != now)
+    }
+
     /// What breaks `held <= limit` at the gate.
     #[must_use]
     pub(crate) fn beyond_limit(&self) -> Option<String> {
@@ -153,6 +161,15 @@ mod tests {
             None
         );
         assert_eq!(judge(&sighting(3, 10, 2, GateRead::Missing), &calm), None);
+    }
+
+    #[test]
+    fn a_difference_that_changes_hides_drift() {
+        let by = |units: i64| sighting(3, 10, 2, row(3, 10, 2 + units));
+        assert!(by(1).is_moving(&by(-2)));
+        assert!(!by(1).is_moving(&by(1)), "that is judged");
+        assert!(!by(0).is_moving(&by(3)) && !by(3).is_moving(&by(0)));
+        assert!(!by(1).is_moving(&sighting(3, 10, 2, GateRead::Missing)));
     }
 
     #[test]

@@ -6,9 +6,10 @@
 //!    cured ([`crate::drift`]): the register is put again, or holds are compared.
 //! 2. Holds one by one against live orders, and buyers against `buyer_units` (`compare.rs`): when
 //!    step 1 asks for it, when the sweep met damage, when the server turns out to be another one (it
-//!    may have lost writes), after a rebuild, while there are suspects, and once a minute. What two
-//!    comparisons in a row show is cured: holds by `sync`, buyers by `correct_buyers`. A hold without
-//!    an order is left to the due sweep for 6 s: its accept may be under way.
+//!    may have lost writes), after a rebuild, once a minute, and every 15 s while a SKU sells so fast
+//!    that step 1 sees another difference each time. Suspects are followed up at the next looks; what
+//!    two or three comparisons in a row show is cured: holds by `sync`, buyers by `correct_buyers`. A
+//!    hold without an order is left to the due sweep for 6 s: its accept may be under way.
 //! 3. What no call can cure (damaged keys, a counter that is not the sum of its holds) gets a new
 //!    epoch.
 //!
@@ -29,6 +30,7 @@ use contracts::{HoldId, Sku};
 use domain::{Buyer, Shard};
 use store::skus::SkuRow;
 
+use self::compare::Suspect;
 use crate::{
     Stock, StockError,
     drift::{Cure, Sighting, judge},
@@ -36,8 +38,11 @@ use crate::{
     sync_gate::sync_skus,
 };
 
-/// Holds are compared at least this often.
+/// Holds are compared at least this often: it reads all that are open.
 const COMPARE_EVERY: Duration = Duration::from_secs(60);
+
+/// The same while step 1 can't tell: drift of a hot SKU hides behind what is on its way.
+const COMPARE_MOVING_EVERY: Duration = Duration::from_secs(15);
 
 /// Offenders that an alarm names.
 const NAMED: usize = 5;
@@ -85,11 +90,26 @@ struct Seen {
     server_changes: u64,
     epoch: Option<String>,
     compared: Option<Instant>,
-    suspects: BTreeMap<HoldId, Instant>,
+    suspects: BTreeMap<HoldId, Suspect>,
     buyers: BTreeMap<(Sku, Buyer), (i64, i64)>,
     sums: BTreeMap<Sku, (i64, u32)>,
     closed: bool,
     report: GateReport,
+}
+
+impl Seen {
+    fn is_suspicious(&self) -> bool {
+        !(self.suspects.is_empty() && self.buyers.is_empty() && self.sums.is_empty())
+    }
+}
+
+/// Why holds and buyers are compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Compare {
+    /// There is a cause: whatever differs is suspected.
+    Anew,
+    /// There were suspects.
+    FollowUp,
 }
 
 impl RepairDrift {
@@ -182,16 +202,24 @@ impl RepairDrift {
         seen.epoch = Some(epoch.epoch.clone());
         seen.server_changes = changes;
 
-        let cures = self.see_gates(shard, seen).await?;
-        let due = seen.compared.is_none_or(|at| at.elapsed() >= COMPARE_EVERY);
-        let mut compare = moved || due || !seen.suspects.is_empty() || !seen.buyers.is_empty();
-        compare |= !seen.sums.is_empty();
+        let (cures, moving) = self.see_gates(shard, seen).await?;
+        let every = if moving {
+            COMPARE_MOVING_EVERY
+        } else {
+            COMPARE_EVERY
+        };
+        let due = seen.compared.is_none_or(|at| at.elapsed() >= every);
+        let mut why = if moved || due {
+            Some(Compare::Anew)
+        } else {
+            seen.is_suspicious().then_some(Compare::FollowUp)
+        };
         let mut lost = None;
         let mut late = Vec::new();
         for (sku, cure) in cures {
             match cure {
                 Cure::PutRegister => late.push(sku),
-                Cure::CompareHolds => compare = true,
+                Cure::CompareHolds => why = Some(Compare::Anew),
                 Cure::Rebuild(why) => lost = Some(why),
             }
         }
@@ -200,8 +228,8 @@ impl RepairDrift {
             repaired.registers = late.len();
             note(shard, "register", late.len());
         }
-        if compare && lost.is_none() {
-            lost = self.compare(shard, seen, &mut repaired).await?;
+        if let (Some(why), None) = (why, lost) {
+            lost = self.compare(shard, seen, why, &mut repaired).await?;
         }
         if let Some(why) = lost {
             alarm(shard, why, &seen.report);
@@ -214,12 +242,13 @@ impl RepairDrift {
         Ok(repaired)
     }
 
-    /// Step 1: sees all SKUs of a shard and judges them against the last sighting.
+    /// Step 1: sees all SKUs of a shard and judges them against the last sighting; and whether one
+    /// differs by other units than then, so that this step can't tell what is wrong with it.
     async fn see_gates(
         &self,
         shard: Shard,
         seen: &mut Seen,
-    ) -> Result<Vec<(Sku, Cure)>, StockError> {
+    ) -> Result<(Vec<(Sku, Cure)>, bool), StockError> {
         let mut now = BTreeMap::new();
         let mut after: Option<Sku> = None;
         loop {
@@ -239,10 +268,12 @@ impl RepairDrift {
             }));
         }
         let mut cures = Vec::new();
+        let mut moving = false;
         for (sku, sighting) in &now {
             let Some(before) = seen.gates.get(sku) else {
                 continue;
             };
+            moving |= before.is_moving(sighting);
             if let Some(bounds) = sighting
                 .beyond_limit()
                 .filter(|_| before.beyond_limit().is_some())
@@ -260,7 +291,7 @@ impl RepairDrift {
             }
         }
         seen.gates = now;
-        Ok(cures)
+        Ok((cures, moving))
     }
 }
 
