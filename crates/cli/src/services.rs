@@ -1,6 +1,7 @@
 //! Our services as processes of this binary: which ones, where they listen, what they are told.
 
 use std::{
+    ffi::OsString,
     net::{Ipv4Addr, SocketAddr},
     path::Path,
     time::Duration,
@@ -50,6 +51,17 @@ impl ServiceName {
             Self::Stock => "stock",
             Self::GatewaySim => "gateway-sim",
         }
+    }
+
+    /// How the binary is called for it, in the state directory. The provider keeps its book there:
+    /// a real one forgets no charge because a shop's machine was stopped.
+    fn arguments(self) -> Vec<OsString> {
+        let mut words: Vec<OsString> = vec!["serve".into(), self.as_str().into()];
+        match self {
+            Self::GatewaySim => words.extend(["--book-file".into(), "gateway-sim.book".into()]),
+            Self::Order | Self::Payment | Self::Stock => {}
+        }
+        words
     }
 
     /// The variable that says where it listens.
@@ -188,7 +200,7 @@ pub async fn start(
         let launch = Launch {
             name: service.as_str(),
             program: program.to_owned(),
-            args: vec!["serve".into(), service.as_str().into()],
+            args: service.arguments(),
             envs: plan.variables.clone().into_iter().collect(),
             dir: dir.path().to_owned(),
             log: dir.log(service.as_str()),
