@@ -51,8 +51,9 @@ model: ## Every state of the model (at least STATES=2000000), each broken rule f
 check: ## Format, lints, crate edges, golden files, stale query cache
 	@scripts/check.sh
 
-bench: ## Paired benchmarks; writes target/bench/*.json
-	@$(MAKE) --no-print-directory build PROFILE=release
+bench: setup ## Paired benchmarks; writes target/bench/*.json
+	cargo build --locked --release --package cli --bin holdfast
+	@scripts/failpoints.sh without target/release/holdfast
 	@target/release/holdfast bench
 
 chaos: setup ## Faults, crashes and races under load for SECONDS=600, then the proof; SEED=N repeats a run
