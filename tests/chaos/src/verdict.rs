@@ -113,16 +113,16 @@ mod tests {
     #[test]
     fn a_kind_must_bite_at_its_second_try_at_the_latest() {
         let one = row("F12", 0, &[]);
-        assert_eq!(of_faults(&[one.clone()], 1).len(), 1);
+        assert_eq!(of_faults(std::slice::from_ref(&one), 1).len(), 1);
         assert_eq!(of_faults(&[one.clone(), one.clone()], 1).len(), 1);
-        assert!(of_faults(&[one.clone(), row("F12", 3, &[])], 1).is_empty());
+        assert!(of_faults(&[one, row("F12", 3, &[])], 1).is_empty());
         assert_eq!(of_faults(&[row("F12", 3, &[])], 2).len(), 1);
     }
 
     #[test]
     fn a_gate_that_is_never_exact_fails_the_run() {
         let exact = row("F25", 1, &[(GATE_EXACT, 2.5)]);
-        assert!(of_faults(&[exact.clone()], 1).is_empty());
+        assert!(of_faults(std::slice::from_ref(&exact), 1).is_empty());
         let never = row("F25", 1, &[(GATE_EXACT, -1.0)]);
         assert_eq!(of_faults(&[exact, never], 1).len(), 1);
     }

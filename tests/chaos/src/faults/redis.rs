@@ -9,10 +9,7 @@ use anyhow::Context;
 use cli::services::ServiceName;
 
 use super::{Bite, GATE_EXACT, Site, Window, count, hold, seconds, until};
-use crate::{
-    gate::{WITHIN, exact_after},
-    link::Mode,
-};
+use crate::{gate::exact_after, link::Mode};
 
 /// Calls of the gate that failed, and rebuilds.
 async fn gate_trouble(site: &Site) -> f64 {
@@ -80,16 +77,10 @@ pub(super) async fn flush_all(site: &Site, window: &mut Window) -> anyhow::Resul
     let mut conn = site.plant.redis_connection().await?;
     let flushed = platform::clock::monotonic();
     let _: () = redis::cmd("FLUSHALL").query_async(&mut conn).await?;
-    let (rebuilt, exact) = tokio::join!(
-        until(WITHIN, || async { rebuilds(site) > before }),
-        exact_after(site, flushed)
-    );
-    let exact = exact?;
+    let exact = exact_after(site, flushed).await?;
     window.healed = exact.map(|took| flushed + took);
     let times = rebuilds(site) - before;
-    Ok(Bite::of(times, "rebuilds of the gate")
-        .with("gate_rebuilt_s", seconds(rebuilt))
-        .with(GATE_EXACT, seconds(exact)))
+    Ok(Bite::of(times, "rebuilds of the gate").with(GATE_EXACT, seconds(exact)))
 }
 
 /// What a replica that lagged by seconds would know when it is promoted.

@@ -7,7 +7,7 @@ use crate::http::Http;
 
 /// How long nobody hears of a late charge: longer than the grace of a payment (60 s) and the time of
 /// the order together, with room for an outage of ours, which moves the order's deadline.
-const LATE_MS: u64 = 100_000;
+const LATE_MS: u64 = 150_000;
 
 impl Plant {
     /// The behaviour that the gateway has outside faults: payment methods choose their fate.

@@ -13,7 +13,7 @@ const SELDOM: Duration = Duration::from_secs(20);
 /// The same for those that set crash points, stop a member of a group, or make the gate rebuild.
 const LATER: Duration = Duration::from_secs(40);
 /// How long a late payment takes, its refund included; between the beginnings of two of them.
-const LATE_TAKES: Duration = Duration::from_secs(130);
+const LATE_TAKES: Duration = Duration::from_secs(180);
 const LATE_EVERY: Duration = Duration::from_secs(45);
 /// Bounded by their own waits; the orders end without them, too.
 const LATE_ENDS_WITHIN: Duration = Duration::from_secs(100);
