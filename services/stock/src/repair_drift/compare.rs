@@ -34,6 +34,15 @@ pub(super) enum Difference {
 }
 
 impl Difference {
+    /// For people.
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Missing => "not at the gate as in its order",
+            Self::Surplus => "at the gate, and no order lives that it is of",
+            Self::Undue => "at the gate, and nobody will ask about it",
+        }
+    }
+
     /// How many looks in a row must show it before it is none of the moment.
     fn looks(self) -> u32 {
         match self {
@@ -146,11 +155,11 @@ impl RepairDrift {
             .collect();
         let count = views.len();
         if count > 0 {
-            seen.report.holds.extend(
-                views
-                    .iter()
-                    .map(|view| format!("hold {}: not as its order", view.hold.hold_id)),
-            );
+            seen.report.holds.extend(views.iter().map(|view| {
+                let id = view.hold.hold_id;
+                let how = seen.suspects.get(&id).map_or("", |it| it.how.as_str());
+                format!("hold {id}: {how}")
+            }));
             sync_views(&self.stock, BTreeMap::from([(shard, views)])).await?;
             note(shard, "hold", count);
         }
