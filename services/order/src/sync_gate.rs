@@ -6,7 +6,8 @@
 //! the stock service are the nets. When the queue is full or the gate is away, work is dropped.
 //!
 //! Steps: read what PostgreSQL says of the holds by key, and of their SKUs; a hold without an order
-//! is released; tell the gate, per shard. When the process dies in between, the nets hold.
+//! is released; tell the gate, per shard; once more where that added a hold. When the process dies in
+//! between, the nets hold.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -95,25 +96,42 @@ async fn sync(store: &Store, gate: &Gate, holds: &[Hold], mut skus: BTreeSet<Sku
             .flat_map(|hold| hold.lines.iter().map(|line| line.sku.clone())),
     );
     let skus: Vec<Sku> = skus.into_iter().collect();
-    let work = match read(store, holds, &skus).await {
-        Ok(work) => work,
-        Err(error) => {
-            tracing::warn!(
-                error = &error as &dyn std::error::Error,
-                "holds could not be read to sync"
-            );
-            return;
-        }
-    };
-    for (shard, (views, registers)) in work {
-        if let Err(error) = gate.sync(shard, &views, &registers).await {
-            tracing::debug!(
-                error = &error as &dyn std::error::Error,
-                "a gate was not synced"
-            );
-            metrics::counter!("gate_syncs_failed_total").increment(1);
+    // Where a hold was added, once more: its order may have ended after it was read, and what the
+    // gate was told of that have come before.
+    for _ in 0..2 {
+        match read(store, holds, &skus).await {
+            Ok(work) => {
+                if tell(gate, work).await == 0 {
+                    return;
+                }
+            }
+            Err(error) => {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "holds could not be read to sync"
+                );
+                return;
+            }
         }
     }
+}
+
+/// Tells the gate; how many holds it had not.
+async fn tell(gate: &Gate, work: Work) -> usize {
+    let mut added = 0;
+    for (shard, (views, registers)) in work {
+        match gate.sync(shard, &views, &registers).await {
+            Ok(report) => added += report.added,
+            Err(error) => {
+                tracing::debug!(
+                    error = &error as &dyn std::error::Error,
+                    "a gate was not synced"
+                );
+                metrics::counter!("gate_syncs_failed_total").increment(1);
+            }
+        }
+    }
+    added
 }
 
 type Work = BTreeMap<Shard, (Vec<HoldView>, Vec<Register>)>;

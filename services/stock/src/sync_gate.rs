@@ -8,11 +8,14 @@
 //!    sent with. *Dies here:* nothing has happened.
 //! 3. `commit`, `release` and `keep` per shard. *Dies here:* some holds match and some do not; each
 //!    call is idempotent, and the sweep looks at every hold every 30 s.
+//! 4. Where a `keep` added a hold: 1 to 3 once more. Its order may have ended after it was read, and
+//!    its own sync have come before the `keep`, which then brings the hold back. *Dies here:* the
+//!    sweep releases it within 30 s.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use contracts::{OrderId, Sku};
-use domain::{HoldView, Register, Shard};
+use contracts::{HoldId, OrderId, Sku};
+use domain::{HoldState, HoldView, Register, Shard};
 use reservations::{RegisterOutcome, SyncReport};
 
 use crate::{Stock, StockError};
@@ -44,10 +47,47 @@ pub async fn sync_skus(stock: &Stock, skus: &[Sku]) -> Result<Vec<RegisterOutcom
     Ok(outcomes)
 }
 
-/// Makes holds match what was read of them.
-pub(crate) async fn sync_views(
+/// Makes holds match what was read of them, which may be old by now.
+///
+/// # Errors
+/// A store is away; part of it may have been done.
+pub async fn sync_views(
     stock: &Stock,
     views: BTreeMap<Shard, Vec<HoldView>>,
+) -> Result<SyncReport, StockError> {
+    let mut total = tell(stock, &views).await?;
+    if total.added > 0 {
+        let ended = ended_since(stock, &views).await?;
+        add(&mut total, tell(stock, &ended).await?);
+    }
+    Ok(total)
+}
+
+/// Of what was read as live, what is not any more.
+async fn ended_since(
+    stock: &Stock,
+    views: &BTreeMap<Shard, Vec<HoldView>>,
+) -> Result<BTreeMap<Shard, Vec<HoldView>>, StockError> {
+    let live: Vec<HoldId> = views
+        .values()
+        .flatten()
+        .filter(|view| view.state == HoldState::Live)
+        .map(|view| view.hold.hold_id)
+        .collect();
+    let mut ended: BTreeMap<Shard, Vec<HoldView>> = BTreeMap::new();
+    let known = store::holds::by_hold(&stock.store, &live).await?;
+    for (shard, view) in known.into_values().flatten() {
+        if view.state != HoldState::Live {
+            ended.entry(shard).or_default().push(view);
+        }
+    }
+    Ok(ended)
+}
+
+/// Steps 2 and 3.
+async fn tell(
+    stock: &Stock,
+    views: &BTreeMap<Shard, Vec<HoldView>>,
 ) -> Result<SyncReport, StockError> {
     let skus: BTreeSet<Sku> = views
         .values()
@@ -58,8 +98,8 @@ pub(crate) async fn sync_views(
     let registers = registers_by_shard(stock, &skus).await?;
     let mut total = SyncReport::default();
     for (shard, views) in views {
-        let known = registers.get(&shard).map_or(&[][..], Vec::as_slice);
-        add(&mut total, stock.gate.sync(shard, &views, known).await?);
+        let known = registers.get(shard).map_or(&[][..], Vec::as_slice);
+        add(&mut total, stock.gate.sync(*shard, views, known).await?);
     }
     Ok(total)
 }

@@ -1,8 +1,11 @@
 //! The gate is made to match PostgreSQL, whatever it lost.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use reservations::ReserveOutcome;
@@ -10,7 +13,7 @@ use stock::{
     RepairDrift,
     rebuild_gate::{Rebuilt, rebuild_if_lost},
     sweep_holds::sweep_holds,
-    sync_gate::{sync_orders, sync_skus},
+    sync_gate::{sync_orders, sync_skus, sync_views},
 };
 
 use crate::support::{SHARD, World, completed, failed, hold, sku};
@@ -290,6 +293,23 @@ async fn drift_that_is_seen_twice_is_repaired() {
     world.assert_gate_agrees().await;
     let after = drift.look().await.unwrap();
     assert_eq!(after, stock::Repaired::default(), "nothing more to do");
+}
+
+#[tokio::test]
+async fn what_was_read_before_an_order_ended_brings_no_hold_back() {
+    let world = World::with_gate().await;
+    let placed = world.place_with_hold("c-1", &[("A", 1)]).await;
+    let of_order = [placed.order];
+    let read = store::holds::of_orders(&world.stock.store, &of_order).await;
+    let views: Vec<_> = read.unwrap().into_iter().map(|(_, view)| view).collect();
+    assert_eq!(views[0].state, domain::HoldState::Live);
+    world
+        .deliver(&[completed("p", placed.order, placed.total)])
+        .await;
+    let late = BTreeMap::from([(SHARD, views)]);
+    let report = sync_views(&world.stock, late).await.unwrap();
+    assert_eq!((report.added, report.ended), (1, 1));
+    world.assert_gate_agrees().await;
 }
 
 #[tokio::test]
