@@ -8,13 +8,16 @@ use std::{
 
 use cli::servers::{Ports, native};
 use http::Method;
+use serde_json::json;
 use tests::{
-    Options, Sale, World,
+    Options, Sale, World, api,
     proxy::{Fault, Kind, Link, Protocol, Proxy, Rule, Towards},
     wait::wait_within,
     wait_for,
     world::{authority, private_dir, through},
 };
+
+use crate::gate::held_at_gate;
 
 async fn redis_command<T: redis::FromRedisValue>(url: &str, command: &[&str]) -> T {
     // The driver gives a connection half a second, which a busy machine may not have.
@@ -115,6 +118,52 @@ async fn whatever_becomes_of_redis_no_order_is_refused_or_lost() {
     lose_last_writes(&mut redis).await;
     sale.goes_on("after the last second was lost", 20).await;
     sale.closes().await;
+    redis.stop().await;
+}
+
+/// A gate that was silent for a moment has lost nothing, so that nobody builds it anew.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_passed_a_silent_gate_by_is_told_to_it_when_it_answers() {
+    let mut redis = match native::Redis::start(&private_dir("silent-redis"), Ports::Free).await {
+        Ok(redis) => redis,
+        Err(error) => panic!("a test needs its Redis: {error}"),
+    };
+    let url = redis.url();
+    let proxy = match Proxy::start(Protocol::Redis, &authority(&url)).await {
+        Ok(proxy) => proxy,
+        Err(error) => panic!("no proxy: {error}"),
+    };
+    let mut world = World::with(Options {
+        redis_url: Some(through(&url, &proxy.address().to_string())),
+        without_payment: true,
+        ..Options::default()
+    })
+    .await;
+    world.operator().put_sku("BLINK", 9, &json!({})).await;
+    let (shop, gate) = (world.shop(), world.gate_client());
+    let place = async |key: &str, held: i64| {
+        api::accepted(&shop.decide(key, &api::order(key, &[("BLINK", 1)])).await);
+        wait_for(&format!("the gate to hold {held}"), || async {
+            (held_at_gate(&gate, "BLINK").await == held).then_some(())
+        })
+        .await;
+    };
+    place("before", 1).await;
+    // From now on nobody but the order service tells the gate.
+    if let Some(stock) = world.stock.take() {
+        stock.stop().await;
+    }
+    let silenced = proxy.bites().silenced.load(Ordering::SeqCst);
+    proxy.set(Link::silent(Towards::Both));
+    let body = api::order("passed", &[("BLINK", 1)]);
+    api::accepted(&shop.decide("passed", &body).await);
+    bitten("what nobody answers", &proxy.bites().silenced, silenced).await;
+    proxy.set(Link::default());
+    wait_for("the gate to hold what passed it by", || async {
+        (held_at_gate(&gate, "BLINK").await == 2).then_some(())
+    })
+    .await;
+    world.end().await;
     redis.stop().await;
 }
 

@@ -3,7 +3,8 @@
 //! let through (release), after cancellations and changes of stock (registers).
 //!
 //! It ignores why it is called, so it may be called late, twice or never: the sweep and the audit of
-//! the stock service are the nets. When the queue is full or the gate is away, work is dropped.
+//! the stock service are the nets. When the queue is full or the gate is away for longer than a moment,
+//! work is dropped.
 //!
 //! Steps: read what PostgreSQL says of the holds by key, and of their SKUs; a hold without an order
 //! is released; tell the gate, per shard; once more where that added a hold. When the process dies in
@@ -27,6 +28,14 @@ const BATCH_MAX: usize = 128;
 /// The most holds that wait.
 const QUEUE_MAX: usize = 8_192;
 
+/// How long what is to be synced later waits for a gate that does not answer. A reply that is late
+/// once closes the gate for a moment, in which a thousand orders may pass it by; nothing was lost
+/// then, so nobody builds it anew. One that is away for longer is compared with PostgreSQL.
+const GATE_WITHIN: Duration = Duration::from_secs(30);
+
+/// How often it is looked at meanwhile.
+const GATE_LOOK: Duration = Duration::from_millis(50);
+
 /// How long a caller that waits for the gate waits.
 const NOW_WITHIN: Duration = Duration::from_millis(500);
 
@@ -43,9 +52,14 @@ impl SyncGate {
     pub(crate) fn start(store: Store, gate: Gate, tasks: &Shutdown) -> Self {
         let (queue, mut waiting) = mpsc::channel::<Hold>(QUEUE_MAX);
         let (task_store, task_gate) = (store.clone(), gate.clone());
+        let ends = tasks.clone();
         tasks.spawn(async move {
             let mut batch = Vec::with_capacity(BATCH_MAX);
             while waiting.recv_many(&mut batch, BATCH_MAX).await > 0 {
+                tokio::select! {
+                    () = until_it_answers(&task_gate) => {}
+                    () = ends.begun() => {}
+                }
                 sync(&task_store, &task_gate, &batch, BTreeSet::new()).await;
                 batch.clear();
             }
@@ -82,6 +96,16 @@ impl SyncGate {
             metrics::counter!("gate_syncs_dropped_total").increment(1);
         }
     }
+}
+
+/// Waits for the gate, for [`GATE_WITHIN`] at most.
+async fn until_it_answers(gate: &Gate) {
+    let answers = async {
+        while !gate.is_available() {
+            tokio::time::sleep(GATE_LOOK).await;
+        }
+    };
+    drop(tokio::time::timeout(GATE_WITHIN, answers).await);
 }
 
 async fn sync(store: &Store, gate: &Gate, holds: &[Hold], mut skus: BTreeSet<Sku>) {
