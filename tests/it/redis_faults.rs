@@ -42,18 +42,22 @@ async fn bitten(what: &str, bites: &AtomicU64, before: u64) {
     .await;
 }
 
-/// F24, F29 to F32, F41 and F42 for Redis, and CP2 on the wire.
-#[tokio::test(flavor = "multi_thread")]
-async fn whatever_becomes_of_redis_no_order_is_refused_or_lost() {
-    let mut redis = match native::Redis::start(&private_dir("faulty-redis"), Ports::Free).await {
+async fn redis_behind_a_proxy(name: &str) -> (native::Redis, Proxy) {
+    let redis = match native::Redis::start(&private_dir(name), Ports::Free).await {
         Ok(redis) => redis,
         Err(error) => panic!("a test needs its Redis: {error}"),
     };
-    let url = redis.url();
-    let proxy = match Proxy::start(Protocol::Redis, &authority(&url)).await {
-        Ok(proxy) => proxy,
+    match Proxy::start(Protocol::Redis, &authority(&redis.url())).await {
+        Ok(proxy) => (redis, proxy),
         Err(error) => panic!("no proxy: {error}"),
-    };
+    }
+}
+
+/// F24, F29 to F32, F41 and F42 for Redis, and CP2 on the wire.
+#[tokio::test(flavor = "multi_thread")]
+async fn whatever_becomes_of_redis_no_order_is_refused_or_lost() {
+    let (mut redis, proxy) = redis_behind_a_proxy("faulty-redis").await;
+    let url = redis.url();
     let mut sale = Sale::open(Options {
         redis_url: Some(through(&url, &proxy.address().to_string())),
         ..Options::default()
@@ -124,15 +128,8 @@ async fn whatever_becomes_of_redis_no_order_is_refused_or_lost() {
 /// A gate that was silent for a moment has lost nothing, so that nobody builds it anew.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_passed_a_silent_gate_by_is_told_to_it_when_it_answers() {
-    let mut redis = match native::Redis::start(&private_dir("silent-redis"), Ports::Free).await {
-        Ok(redis) => redis,
-        Err(error) => panic!("a test needs its Redis: {error}"),
-    };
+    let (mut redis, proxy) = redis_behind_a_proxy("silent-redis").await;
     let url = redis.url();
-    let proxy = match Proxy::start(Protocol::Redis, &authority(&url)).await {
-        Ok(proxy) => proxy,
-        Err(error) => panic!("no proxy: {error}"),
-    };
     let mut world = World::with(Options {
         redis_url: Some(through(&url, &proxy.address().to_string())),
         without_payment: true,
