@@ -240,7 +240,7 @@ async fn hold(seconds: f64) {
 }
 
 /// Asks again and again until something is true; how long that took, or `None` within the bound.
-async fn until<F, Fut>(bound: Duration, mut asked: F) -> Option<Duration>
+pub(crate) async fn until<F, Fut>(bound: Duration, mut asked: F) -> Option<Duration>
 where
     F: FnMut() -> Fut,
     Fut: Future<Output = bool>,

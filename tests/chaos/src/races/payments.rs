@@ -8,7 +8,7 @@ use platform::clock;
 use serde_json::{Value, json};
 
 use super::{Came, Races};
-use crate::http::Http;
+use crate::{faults::until, http::Http};
 
 impl Races {
     /// R1, R3: the news of a payment comes after the grace, and before the deadline.
@@ -90,12 +90,10 @@ impl Races {
             )
             .await?;
         // Once it is begun its money comes, and goes back (R14).
-        for _ in 0..25 {
-            if self.is_charged(&id).await? {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(200)).await;
-        }
+        until(Duration::from_secs(5), || async {
+            self.is_charged(&id).await.unwrap_or(false)
+        })
+        .await;
         if self.cancel(&id).await? == 200 {
             self.saw("R2", Came::Second);
             self.webhooks(&id).await?;

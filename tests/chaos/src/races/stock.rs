@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Came, Races, body};
-use crate::load::adjust;
+use crate::{faults::until, load::adjust};
 
 /// Units that turns before may have left.
 const LEFT_OVER: usize = 30;
@@ -21,12 +21,12 @@ impl Races {
         let key = self.sold_out(turn).await?;
         let wanted = body(&key, &["RACE-OUT"], "card");
         adjust(&mut operator, "RACE-OUT", 1, &format!("{key}-more")).await?;
-        for _ in 0..20 {
-            if self.place(1, &key, &wanted).await?.status == 201 {
-                self.saw("R8", Came::Second);
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(300)).await;
+        let sold = until(Duration::from_secs(6), || async {
+            let placed = self.place(1, &key, &wanted).await;
+            placed.is_ok_and(|answer| answer.status == 201)
+        });
+        if sold.await.is_some() {
+            self.saw("R8", Came::Second);
         }
         let key = format!("race-R8-first-{turn}");
         adjust(&mut operator, "RACE-OUT", 1, &format!("{key}-more")).await?;
