@@ -44,16 +44,7 @@ impl Producer {
         headers: &[(&str, &[u8])],
         payload: Option<&[u8]>,
     ) -> Result<(i32, i64), AdminError> {
-        let headers = headers.iter().fold(
-            OwnedHeaders::new_with_capacity(headers.len()),
-            |headers, (key, value)| {
-                headers.insert(Header {
-                    key,
-                    value: Some(*value),
-                })
-            },
-        );
-        self.send_raw(topic, None, key, headers, payload).await
+        self.write((topic, None), key, headers, payload).await
     }
 
     /// [`Producer::send`] to a given partition.
@@ -67,6 +58,17 @@ impl Producer {
         headers: &[(&str, &[u8])],
         payload: Option<&[u8]>,
     ) -> Result<(i32, i64), AdminError> {
+        self.write((topic, Some(partition)), key, headers, payload)
+            .await
+    }
+
+    async fn write(
+        &self,
+        (topic, partition): (&str, Option<i32>),
+        key: Option<&[u8]>,
+        headers: &[(&str, &[u8])],
+        payload: Option<&[u8]>,
+    ) -> Result<(i32, i64), AdminError> {
         let headers = headers.iter().fold(
             OwnedHeaders::new_with_capacity(headers.len()),
             |headers, (key, value)| {
@@ -76,18 +78,6 @@ impl Producer {
                 })
             },
         );
-        self.send_raw(topic, Some(partition), key, headers, payload)
-            .await
-    }
-
-    async fn send_raw(
-        &self,
-        topic: &str,
-        partition: Option<i32>,
-        key: Option<&[u8]>,
-        headers: OwnedHeaders,
-        payload: Option<&[u8]>,
-    ) -> Result<(i32, i64), AdminError> {
         let record = FutureRecord {
             topic,
             partition,
