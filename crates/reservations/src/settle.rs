@@ -279,9 +279,9 @@ impl Gate {
         }
         let mut words = Vec::with_capacity(holds.len());
         let mut said = BTreeMap::new();
-        for chunk in chunks(holds) {
+        for (chunk, registers) in with_registers(verb, holds, &newest) {
             words.extend(
-                self.settle_chunk::<W>(verb, shard, chunk, &newest, &mut said)
+                self.settle_chunk::<W>(verb, shard, chunk, &registers, &mut said)
                     .await?,
             );
         }
@@ -394,6 +394,35 @@ impl Gate {
             .flat_map(|stored| stored.hold.lines.into_iter().map(|line| line.sku))
             .collect())
     }
+}
+
+/// The calls, each with the registers that go with it. What was sold lowers a limit, and its units
+/// leave `held` with their holds: a register that came before the last of them would count the others
+/// twice, and the gate refuse what is there. So it goes with the last that names its SKU; but with the
+/// first where holds are added, which need a gate.
+fn with_registers<'a, 'h, 'r>(
+    verb: Verb,
+    holds: &'a [&'h Hold],
+    newest: &BTreeMap<&'r Sku, &'r Register>,
+) -> Vec<(&'a [&'h Hold], BTreeMap<&'r Sku, &'r Register>)> {
+    let mut calls: Vec<_> = chunks(holds)
+        .map(|chunk| (chunk, BTreeMap::new()))
+        .collect();
+    let mut places: BTreeMap<&Sku, usize> = BTreeMap::new();
+    for (place, (chunk, _)) in calls.iter().enumerate() {
+        for line in chunk.iter().flat_map(|hold| &hold.lines) {
+            match verb {
+                Verb::Keep { .. } => drop(places.entry(&line.sku).or_insert(place)),
+                Verb::Commit | Verb::Release => drop(places.insert(&line.sku, place)),
+            }
+        }
+    }
+    for (&sku, &register) in newest {
+        if let Some(place) = places.get(sku) {
+            calls[*place].1.insert(sku, register);
+        }
+    }
+    calls
 }
 
 /// The registers of the SKUs that these holds name.

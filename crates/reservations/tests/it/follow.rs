@@ -92,6 +92,40 @@ async fn sync_does_what_each_state_asks_for() {
 }
 
 #[tokio::test]
+async fn a_sale_is_not_counted_twice_between_two_calls() {
+    let test = TestGate::new().await;
+    let before = [register("A", 1, 200), register("B", 1, 1)];
+    test.gate.put_registers(SHARD, &before).await.unwrap();
+    let views: Vec<_> = (0..200)
+        .map(|n| HoldView {
+            hold: match n {
+                199 => hold("last", "c", &[("A", 1), ("B", 1)]),
+                _ => hold(&format!("{n}"), "c", &[("A", 1)]),
+            },
+            state: HoldState::Committed,
+        })
+        .collect();
+    let holds: Vec<_> = views.iter().map(|view| view.hold.clone()).collect();
+    test.gate.reserve(SHARD, 0, &holds).await;
+    // A number that no script takes ends it between the first call and the second.
+    let after = [register("A", 2, 0), register("B", 2, i64::MAX)];
+    test.gate.sync(SHARD, &views, &after).await.unwrap_err();
+    let row = test.gate.snapshot(SHARD).await.unwrap().gates[&sku("A")];
+    assert!(0 < row.held && row.held < 200, "{} held", row.held);
+    assert!(
+        row.limit - row.held >= 0,
+        "{} of {} held although all were sold once",
+        row.held,
+        row.limit
+    );
+    let after = [register("A", 2, 0), register("B", 2, 0)];
+    test.gate.sync(SHARD, &views, &after).await.unwrap();
+    let row = test.gate.snapshot(SHARD).await.unwrap().gates[&sku("A")];
+    assert_eq!((row.limit, row.held), (0, 0));
+    test.done().await;
+}
+
+#[tokio::test]
 async fn what_is_due_is_returned_and_what_is_gone_is_taken_off() {
     let mut test = TestGate::new().await;
     test.gate
