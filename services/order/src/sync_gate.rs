@@ -8,7 +8,8 @@
 //!
 //! Steps: read what PostgreSQL says of the holds by key, and of their SKUs; a hold without an order
 //! is released; tell the gate, per shard; once more where that added a hold. When the process dies in
-//! between, the nets hold.
+//! between, the nets hold. Of a SKU whose holds are all live the gate is told nothing: its register may
+//! say what a settlement has sold whose holds are still to go, and those units would count twice.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -108,22 +109,16 @@ async fn until_it_answers(gate: &Gate) {
     drop(tokio::time::timeout(GATE_WITHIN, answers).await);
 }
 
-async fn sync(store: &Store, gate: &Gate, holds: &[Hold], mut skus: BTreeSet<Sku>) {
+async fn sync(store: &Store, gate: &Gate, holds: &[Hold], asked: BTreeSet<Sku>) {
     // While the gate is away nothing is asked of PostgreSQL for it: the rebuild finds all.
     if !gate.is_available() {
         metrics::counter!("gate_syncs_dropped_total").increment(1);
         return;
     }
-    skus.extend(
-        holds
-            .iter()
-            .flat_map(|hold| hold.lines.iter().map(|line| line.sku.clone())),
-    );
-    let skus: Vec<Sku> = skus.into_iter().collect();
     // Where a hold was added, once more: its order may have ended after it was read, and what the
     // gate was told of that have come before.
     for _ in 0..2 {
-        match read(store, holds, &skus).await {
+        match read(store, holds, &asked).await {
             Ok(work) => {
                 if tell(gate, work).await == 0 {
                     return;
@@ -160,41 +155,58 @@ async fn tell(gate: &Gate, work: Work) -> usize {
 
 type Work = BTreeMap<Shard, (Vec<HoldView>, Vec<Register>)>;
 
-async fn read(store: &Store, holds: &[Hold], skus: &[Sku]) -> Result<Work, StoreError> {
+async fn read(store: &Store, holds: &[Hold], asked: &BTreeSet<Sku>) -> Result<Work, StoreError> {
     let ids: Vec<HoldId> = holds.iter().map(|hold| hold.hold_id).collect();
     let mut known = if ids.is_empty() {
         HashMap::new()
     } else {
         holds::by_hold(store, &ids).await?
     };
-    let mut work = Work::new();
-    let mut shards: BTreeMap<Sku, Shard> = BTreeMap::new();
-    for (shard, register) in skus::registers(store, skus).await? {
-        shards.insert(register.sku.clone(), shard);
-        work.entry(shard).or_default().1.push(register);
-    }
+    let mut skus = asked.clone();
+    skus.extend(holds.iter().flat_map(skus_of).cloned());
+    let skus: Vec<Sku> = skus.into_iter().collect();
+    let registers = skus::registers(store, &skus).await?;
+    let shards: BTreeMap<&Sku, Shard> = registers
+        .iter()
+        .map(|(shard, register)| (&register.sku, *shard))
+        .collect();
+    let mut views: Vec<(Shard, HoldView)> = Vec::with_capacity(holds.len());
     // Replays of one key queue its hold again and again: the second copy would look as if it had no
     // order.
     let mut seen = HashSet::with_capacity(holds.len());
     for hold in holds.iter().filter(|hold| seen.insert(hold.hold_id)) {
         match known.remove(&hold.hold_id) {
-            Some(views) => {
-                for (shard, view) in views {
-                    work.entry(shard).or_default().0.push(view);
-                }
-            }
+            Some(of_order) => views.extend(of_order),
             // No order: the gate holds it for nobody. Only a hold of one shard can be at a gate.
             None => {
                 let shard = hold.lines.first().and_then(|line| shards.get(&line.sku));
-                if let Some(shard) = shard {
+                views.extend(shard.map(|shard| {
                     let view = HoldView {
                         hold: hold.clone(),
                         state: HoldState::Released,
                     };
-                    work.entry(*shard).or_default().0.push(view);
-                }
+                    (*shard, view)
+                }));
             }
         }
     }
+    let ended = views
+        .iter()
+        .filter(|(_, view)| view.state != HoldState::Live);
+    let mut told = asked.clone();
+    told.extend(ended.flat_map(|(_, view)| skus_of(&view.hold)).cloned());
+    let mut work = Work::new();
+    for (shard, register) in registers {
+        if told.contains(&register.sku) {
+            work.entry(shard).or_default().1.push(register);
+        }
+    }
+    for (shard, view) in views {
+        work.entry(shard).or_default().0.push(view);
+    }
     Ok(work)
+}
+
+fn skus_of(hold: &Hold) -> impl Iterator<Item = &Sku> {
+    hold.lines.iter().map(|line| &line.sku)
 }

@@ -4,8 +4,10 @@
 //! drift check are the nets.
 //!
 //! 1. Read what is to become of the orders' holds. *Dies here:* nothing has happened.
-//! 2. Read the registers, after the holds: a register is never older than the order that it is
-//!    sent with. *Dies here:* nothing has happened.
+//! 2. Read the registers of what has ended, after the holds: a register is never older than the order
+//!    that it is sent with. Live holds take none along: it may say what a settlement has sold whose
+//!    holds are still to go, and the gate would count those units twice. *Dies here:* nothing has
+//!    happened.
 //! 3. `commit`, `release` and `keep` per shard. *Dies here:* some holds match and some do not; each
 //!    call is idempotent, and the sweep looks at every hold every 30 s.
 //! 4. Where a `keep` added a hold: 1 to 3 once more. Its order may have ended after it was read, and
@@ -92,6 +94,7 @@ async fn tell(
     let skus: BTreeSet<Sku> = views
         .values()
         .flatten()
+        .filter(|view| view.state != HoldState::Live)
         .flat_map(|view| view.hold.lines.iter().map(|line| line.sku.clone()))
         .collect();
     let skus: Vec<Sku> = skus.into_iter().collect();

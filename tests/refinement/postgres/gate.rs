@@ -89,10 +89,12 @@ impl Walk {
         }
     }
 
-    /// The gate is told what PostgreSQL says of these keys: registers first, then ends before lives.
+    /// The gate is told what PostgreSQL says of these keys: registers of what has ended first, then ends
+    /// before lives.
     fn tell_views(&mut self, command: &'static str, keys: &[(Key, Hold)]) {
         let skus: BTreeSet<usize> = keys
             .iter()
+            .filter(|(key, _)| self.pg.view(*key) != View::Live)
             .flat_map(|(_, hold)| hold.lines().map(|(sku, _)| sku).collect::<Vec<_>>())
             .collect();
         for sku in skus {

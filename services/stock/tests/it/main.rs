@@ -9,6 +9,7 @@ mod audit;
 mod dead_money;
 mod expiry;
 mod gate;
+mod gate_sales;
 mod measure;
 mod outage_chunks;
 mod races;
