@@ -7,7 +7,7 @@ use super::{OPERATOR_KEY, SHOP_KEY};
 pub(super) const WEBHOOK_SECRET: &str = "chaos-webhook-secret-0123456789";
 
 /// What all services are told.
-pub(super) fn shared(logs: &Path, gateway: u16, payment: u16) -> [(&'static str, String); 9] {
+pub(super) fn shared(logs: &Path, gateway: u16, payment: u16) -> [(&'static str, String); 10] {
     [
         ("HOLDFAST_API_KEY", SHOP_KEY.to_owned()),
         ("HOLDFAST_OPERATOR_KEY", OPERATOR_KEY.to_owned()),
@@ -26,6 +26,9 @@ pub(super) fn shared(logs: &Path, gateway: u16, payment: u16) -> [(&'static str,
                 .display()
                 .to_string(),
         ),
+        // Until it is told how to behave, which is after it listens: it would take money that it is to
+        // decline.
+        ("HOLDFAST_GATEWAY_DOWN", "true".to_owned()),
         (
             "HOLDFAST_GATEWAY_BOOK",
             logs.join("gateway.book").display().to_string(),
