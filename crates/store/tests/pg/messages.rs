@@ -42,6 +42,33 @@ async fn an_event_is_new_once_per_consumer_and_source() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn two_consumers_of_an_event_do_not_wait_for_each_other() {
+    with_db(|db| async move {
+        let one = [event("/a", "1")];
+        let mut stock = db.store.begin().await?;
+        assert_eq!(
+            inbox::insert(&mut stock, ConsumerName::Stock, &one)
+                .await?
+                .len(),
+            1
+        );
+        // Were they one key, this would wait for the other's end, and time out.
+        let mut payment = db.store.begin().await?;
+        let new = inbox::insert(&mut payment, ConsumerName::Payment, &one).await?;
+        assert_eq!(new.len(), 1);
+        // The same consumer waits, and loses.
+        let hasty = db.store_with(|options| options.lock_timeout = Duration::from_millis(100));
+        let mut twin = hasty.begin().await?;
+        let waits = inbox::insert(&mut twin, ConsumerName::Stock, &one).await;
+        assert!(waits.is_err_and(|error| error.is_transient()));
+        payment.commit().await?;
+        stock.commit().await?;
+        Ok(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_dead_letter_is_kept_byte_for_byte_and_copied_once() {
     with_db(|db| async move {
         let letter = NewDeadLetter {
