@@ -52,6 +52,31 @@ async fn the_plan_names_what_is_wrong_and_the_fix_leaves_nothing_of_it() {
 }
 
 #[tokio::test]
+async fn damaged_keys_are_named_in_the_plan_and_the_fix_builds_them_anew() {
+    let world = World::with_gate().await;
+    world.place_with_hold("c-1", &[("A", 2)]).await;
+    let gate = key(&world, ":gate:A").await;
+    redis_do(&world, &["HSET", &gate, "limit", "many"]).await;
+    let due = key(&world, ":due").await;
+    redis_do(&world, &["SET", &due, "a text"]).await;
+    let wrong = plan(&world.stock).await.unwrap();
+    let named: Vec<&str> = wrong
+        .repairs
+        .iter()
+        .filter(|one| serde_json::to_value(one).unwrap()["before"] == "damaged")
+        .map(|one| one.what.as_str())
+        .collect();
+    assert!(
+        named.contains(&&*due) && named.contains(&"gate A"),
+        "{named:?}"
+    );
+    assert_eq!(named.len(), 2, "{named:?}");
+    assert!(fix(&world.stock).await.unwrap().ok);
+    assert!(plan(&world.stock).await.unwrap().ok);
+    world.assert_gate_agrees().await;
+}
+
+#[tokio::test]
 async fn a_lost_shard_is_one_line_of_the_plan_and_is_rebuilt() {
     let world = World::with_gate().await;
     world.place_with_hold("c-1", &[("A", 2)]).await;
