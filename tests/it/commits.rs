@@ -9,7 +9,7 @@ use http::Method;
 use serde_json::{Value, json};
 use sqlx::{Connection, Executor, PgConnection};
 use tests::{
-    Client, Options, Told, World, api,
+    Options, World, api,
     proxy::{Fault, Kind, Rule},
     wait_for,
 };
@@ -189,72 +189,6 @@ async fn a_refusal_is_looked_up_while_accepts_hold_all_their_connections() {
     }
     proxy.clear();
     world.settled().await;
-    world.end().await;
-}
-
-/// T15: in all the unknown outcomes of this test some COMMITs were carried out and some never came;
-/// the client log is joined to the database.
-#[tokio::test(flavor = "multi_thread")]
-async fn unknown_commits_are_all_resolved_right() {
-    // Each costs a new connection and all its statements anew: 500 and more where there is time.
-    let commits: u64 = std::env::var("HOLDFAST_UNKNOWN_COMMITS")
-        .ok()
-        .and_then(|count| count.parse().ok())
-        .unwrap_or(60);
-    const LANES: usize = 3;
-    let world = World::with(Options {
-        proxy_order_database: true,
-        without_payment: true,
-        order_replicas: Some(LANES),
-        ..Options::default()
-    })
-    .await;
-    for lane in 0..LANES {
-        let sku = format!("UNKNOWN-{lane}");
-        world.operator().put_sku(&sku, 100_000, &json!({})).await;
-    }
-    let Some(proxy) = &world.proxy else {
-        panic!("no proxy")
-    };
-    // A quarter of all is executed and unanswered, a quarter never arrives.
-    let executed = proxy.add(Rule::new(Kind::Commit, Fault::SwallowReply).every(4));
-    let dropped = proxy.add(Rule::new(Kind::Commit, Fault::DropRequest).every(3));
-    let client = Client::new(world.order.iter().map(|order| order.url.as_str()));
-    // One buyer at each service, so that each COMMIT is one order's.
-    let logs = join_all((0..LANES).map(|lane| {
-        let (client, executed, dropped) = (client.clone(), &executed, &dropped);
-        async move {
-            let (mut told, sku) = (Told::default(), format!("UNKNOWN-{lane}"));
-            while executed.bites() + dropped.bites() < commits {
-                let name = format!("u-{lane}-{}", told.orders.len());
-                told.place(&client, lane, &sku, &name, 1).await;
-            }
-            told
-        }
-    }))
-    .await;
-    proxy.clear();
-    let mut told = Told::default();
-    for log in logs {
-        told.unknown += log.unknown;
-        told.orders.extend(log.orders);
-    }
-    eprintln!(
-        "{} COMMITs executed and unanswered, {} dropped; {} orders, {} answers that said unknown",
-        executed.bites(),
-        dropped.bites(),
-        told.orders.len(),
-        told.unknown
-    );
-    assert!(executed.bites() >= commits / 4 && dropped.bites() >= commits / 4);
-    told.holds(&client, &world).await;
-    let in_order = "select count(*) from orders o join idempotency i on i.order_id = o.id \
-                    and i.hold_id = o.hold_id";
-    assert_eq!(
-        usize::try_from(world.count(in_order).await),
-        Ok(told.orders.len())
-    );
-    world.consistent().await;
     world.end().await;
 }
 

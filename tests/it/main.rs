@@ -21,5 +21,6 @@ mod redrive;
 mod requests;
 mod restarts;
 mod selling;
+mod unknown_commits;
 mod upstream;
 mod verify;
