@@ -186,6 +186,14 @@ async fn a_key_whose_order_is_gone_is_named_and_neither_overwritten_nor_sold_aga
     );
     // Another key goes on.
     api::accepted(&world.shop().place_until_decided("next", &body).await);
+    // The way on, for whoever has seen to the money: without its row the key is new.
+    world
+        .tamper(&format!(
+            "delete from idempotency where order_id = '{order}'"
+        ))
+        .await;
+    let anew = world.shop().place_until_decided("gone", &body).await;
+    assert_ne!(api::accepted(&anew), order);
     world.end().await;
 }
 
