@@ -71,12 +71,13 @@ async fn requests_dropped_at_any_moment_leave_no_session_inside_a_transaction() 
         .load(std::sync::atomic::Ordering::SeqCst);
     assert!(delayed > 0, "nothing was slow");
     set_delay(&world, Duration::ZERO);
+    world.no_session_left_in_a_transaction().await;
     // Each of them and as many others now get what they ask for.
     for name in ["dropped", "normal"] {
         let statuses = rush(&world.shops(), "SLOW", name, 150).await;
         assert_eq!(count(&statuses, 201), 150, "{name}: {statuses:?}");
     }
-    assert_eq!(sessions_left_open(&world).await, 0);
+    world.no_session_left_in_a_transaction().await;
     // Written rows are seen by another session, and once.
     assert_eq!(world.count("select count(*) from orders").await, 300);
     assert_eq!(world.count("select held from stock").await, 300);
@@ -150,5 +151,28 @@ async fn a_crowd_on_a_small_slow_pool_is_served_or_refused_and_makes_no_new_sess
     assert_eq!(world.count("select count(*) from orders").await, 360);
     assert_eq!(sessions_left_open(&world).await, 0);
     world.consistent().await;
+    world.end().await;
+}
+
+/// A server that forgets what it has committed makes every promise a lie: nobody works on it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_may_forget_commits_is_refused_by_name() {
+    let mut world = World::without_services(Options::default()).await;
+    let name = world.database_url.rsplit('/').next().unwrap_or_default();
+    let forgetful = format!("alter database {name} set synchronous_commit to off");
+    world.tamper(&forgetful).await;
+    world.start_order();
+    world.start_stock();
+    let services = [world.order.pop(), world.stock.take()];
+    for service in services.into_iter().flatten() {
+        let url = service.url.clone();
+        match service.ended().await {
+            Ok(()) => panic!("{url} ended in order"),
+            Err(error) => {
+                let refused = format!("{error:#}");
+                assert!(refused.contains("synchronous_commit = off"), "{refused}");
+            }
+        }
+    }
     world.end().await;
 }

@@ -51,6 +51,31 @@ impl World {
         }
     }
 
+    /// Waits until no session of the order service is inside a transaction, and none of them is silent in
+    /// one for longer than anybody works in it. (The server would end such a one after 5 s, and nobody
+    /// would see that it was there.)
+    ///
+    /// # Panics
+    /// One is.
+    pub async fn no_session_left_in_a_transaction(&self) {
+        const LEFT_MS: i64 = 3_000;
+        let silent =
+            "select coalesce(max(extract(epoch from clock_timestamp() - state_change) * 1000),
+                                      -1)::bigint
+                      from pg_stat_activity where datname = current_database()
+                      and application_name in ('holdfast order', 'holdfast order accept')
+                      and state like 'idle in transaction%'";
+        wait_for("no session inside a transaction", || async {
+            let silent_ms = self.count(silent).await;
+            assert!(
+                silent_ms < LEFT_MS,
+                "a session is left inside a transaction, silent for {silent_ms} ms"
+            );
+            (silent_ms < 0).then_some(())
+        })
+        .await;
+    }
+
     /// `holdfast verify` of this world.
     ///
     /// # Panics
