@@ -56,9 +56,8 @@ const CONSUMER_CONNECTIONS: u32 = 3;
 /// answer is no longer waited for.
 const LOOK_UP_CONNECTIONS: u32 = 3;
 
-/// Between two tries to reach PostgreSQL at the start: each waits for a connection as long as any
-/// caller, and one that is made too late for it is there for the next.
-const START_RETRY: Duration = Duration::from_millis(50);
+/// Between two tries to reach PostgreSQL at the start.
+const START_RETRY: Duration = Duration::from_millis(500);
 
 /// How long Redis is waited for at the start: without it orders go on.
 const GATE_AT_START: Duration = Duration::from_secs(2);
@@ -297,18 +296,14 @@ fn assemble(
 /// Waits for PostgreSQL as long as it takes and for Redis a moment, and refuses when either is not
 /// safe to work on.
 async fn check_servers(config: &Config, servers: &Servers, own: &Shutdown) -> Result<(), RunError> {
-    let mut told = false;
     let problems = loop {
-        // On the connection that readiness is read from next, and with one for the first order.
-        match tokio::try_join!(servers.look_up.check_safety(), servers.decide.clock()) {
-            Ok((problems, _)) => break problems,
+        match servers.api.check_safety().await {
+            Ok(problems) => break problems,
             Err(error) if error.is_transient() => {
-                if !std::mem::replace(&mut told, true) {
-                    tracing::warn!(
-                        error = &error as &dyn std::error::Error,
-                        "waiting for postgresql"
-                    );
-                }
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "waiting for postgresql"
+                );
             }
             Err(error) => return Err(RunError::Store(error)),
         }
