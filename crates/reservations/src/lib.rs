@@ -9,6 +9,7 @@
 #![warn(missing_docs)]
 
 mod breaker;
+mod buyers;
 mod config;
 mod connection;
 mod due;
@@ -22,8 +23,10 @@ mod read;
 mod script;
 mod settle;
 mod stored;
+mod sync;
 mod wire;
 
+pub use buyers::BuyerUnits;
 pub use config::GateConfig;
 pub use connection::{Safety, ServerSeen};
 pub use due::{DueHold, DueState};
@@ -35,5 +38,5 @@ pub use outcome::{
 };
 pub use read::{GateRead, GateRow, GateSnapshot};
 pub use script::{SCRIPTS, Script};
-pub use settle::{BuyerUnits, SyncReport};
 pub use stored::StoredHold;
+pub use sync::SyncReport;

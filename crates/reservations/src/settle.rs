@@ -1,5 +1,4 @@
-//! Makes the gate match what PostgreSQL says: `keep`, `commit`, `release`, and all three as `sync`
-//! (P7).
+//! Makes the gate match what PostgreSQL says: `keep`, `commit` and `release` (P7).
 //!
 //! Guarantee: each may be called late, twice or never. A hold is counted once and lifted once,
 //! whatever lines the caller names: where the stored ones differ, they are read and the call is made
@@ -11,50 +10,22 @@ use std::{
 };
 
 use contracts::Sku;
-use domain::gate::{Buyer, Hold, HoldState, HoldView, Register, Shard};
+use domain::gate::{Hold, Register, Shard};
 
 use crate::{
-    BuyersOutcome, Gate, GateError, KeepOutcome, RegisterOutcome, SettleOutcome, StoredHold,
+    Gate, GateError, KeepOutcome, RegisterOutcome, SettleOutcome, StoredHold,
     connection::Invocation,
     outcome::Word,
     script::{self, BATCH_MAX, Script},
-    wire::{PerSku, SkuTable, chunks, is_canonical, number},
+    wire::{PerSku, SkuTable, chunks, is_canonical},
 };
 
 /// How often a call is made with the keys of other stored lines before the answer is `Mismatch`.
 const ATTEMPTS: usize = 3;
 
-/// What a sync did.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct SyncReport {
-    /// Holds that were added or replaced: the gate had lost or mistaken them.
-    pub added: usize,
-    /// Holds that were there as they should.
-    pub kept: usize,
-    /// Holds that were there and have ended.
-    pub ended: usize,
-    /// Holds that were to end and were not there.
-    pub absent: usize,
-    /// Holds that could not be decided because the shard has no epoch or no gate for a SKU: the
-    /// rebuild finds them in PostgreSQL.
-    pub no_gate: usize,
-    /// Holds or registers that met a damaged key: the shard needs a rebuild.
-    pub damaged: usize,
-}
-
-/// Units of a buyer: what is at the gate, and what PostgreSQL says.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BuyerUnits {
-    /// Who.
-    pub buyer: Buyer,
-    /// What the caller has seen at the gate; 0 when the buyer was not there.
-    pub seen: i64,
-    /// What is right.
-    pub units: i64,
-}
-
+/// What is done to holds.
 #[derive(Debug, Clone, Copy)]
-enum Verb {
+pub(crate) enum Verb {
     Keep { next_check: Duration },
     Commit,
     Release,
@@ -78,7 +49,7 @@ impl Verb {
 }
 
 /// An outcome of a verb that is told the lines of a hold.
-trait HoldWord: Word + PartialEq {
+pub(crate) trait HoldWord: Word + PartialEq {
     const MISMATCH: Self;
     const NO_GATE: Self;
 }
@@ -169,98 +140,9 @@ impl Gate {
             .collect())
     }
 
-    /// Keeps, commits or releases each hold as PostgreSQL says. Ignores why it is called.
-    ///
-    /// # Errors
-    /// [`GateError`]; part of it may have been done, and all of it may be repeated.
-    pub async fn sync(
-        &self,
-        shard: Shard,
-        views: &[HoldView],
-        registers: &[Register],
-    ) -> Result<SyncReport, GateError> {
-        let of = |state: HoldState| -> Vec<&Hold> {
-            views
-                .iter()
-                .filter(|view| view.state == state)
-                .map(|view| &view.hold)
-                .collect()
-        };
-        let mut report = SyncReport::default();
-        let next_check = self.inner.config.next_check;
-        // Ends first: the units are free a moment sooner.
-        for (verb, state) in [
-            (Verb::Commit, HoldState::Committed),
-            (Verb::Release, HoldState::Released),
-        ] {
-            let holds = of(state);
-            if !holds.is_empty() {
-                let own = registers_of(&holds, registers);
-                let (outcomes, said) = self.settle(verb, shard, &holds, &own).await?;
-                report.count_settled(&outcomes);
-                report.count_registers(&said);
-            }
-        }
-        let verb = Verb::Keep { next_check };
-        let (outcomes, said) = self
-            .settle(verb, shard, &of(HoldState::Live), registers)
-            .await?;
-        report.count_kept(&outcomes);
-        report.count_registers(&said);
-        Ok(report)
-    }
-
-    /// Sets the units of buyers of one SKU, each only while it is what the caller has seen. One
-    /// outcome per buyer.
-    ///
-    /// # Errors
-    /// [`GateError`]; the call may have been executed: read again before it is repeated.
-    pub async fn correct_buyers(
-        &self,
-        shard: Shard,
-        sku: &Sku,
-        buyers: &[BuyerUnits],
-    ) -> Result<Vec<BuyersOutcome>, GateError> {
-        let table = SkuTable::new(&[], [sku]);
-        let mut outcomes = Vec::with_capacity(buyers.len());
-        for some in buyers.chunks(BATCH_MAX) {
-            let mut args = vec![some.len().to_string()];
-            for one in some {
-                args.push(one.buyer.to_string());
-                args.push(number("seen", one.seen)?);
-                args.push(number("units", one.units)?);
-            }
-            let script = &script::CORRECT_BUYERS;
-            let bound = self.inner.config.call_timeout;
-            let reply = self
-                .in_newest_epoch(shard, script, bound, |epoch| {
-                    let keys = table.keys(&self.inner.keys, shard, epoch, PerSku::GateAndBuyers);
-                    let mut call = Invocation {
-                        keys,
-                        args: vec![epoch.to_owned()],
-                    };
-                    table.push_names(&mut call);
-                    call.args.extend(args.iter().cloned());
-                    Ok(call)
-                })
-                .await?;
-            match reply {
-                None => outcomes.extend(some.iter().map(|_| BuyersOutcome::NoGate)),
-                Some(reply) => {
-                    outcomes.extend(
-                        reply
-                            .outcomes::<BuyersOutcome, BuyersOutcome>(0, some.len())?
-                            .1,
-                    );
-                }
-            }
-        }
-        Ok(outcomes)
-    }
-
     /// All holds and registers in as many calls as it takes; what was said of each hold, in order,
     /// and of each register.
-    async fn settle<W: HoldWord>(
+    pub(crate) async fn settle<W: HoldWord>(
         &self,
         verb: Verb,
         shard: Shard,
@@ -423,48 +305,4 @@ fn with_registers<'a, 'h, 'r>(
         }
     }
     calls
-}
-
-/// The registers of the SKUs that these holds name.
-fn registers_of(holds: &[&Hold], registers: &[Register]) -> Vec<Register> {
-    let skus: BTreeSet<&Sku> = holds
-        .iter()
-        .flat_map(|hold| hold.lines.iter().map(|line| &line.sku))
-        .collect();
-    registers
-        .iter()
-        .filter(|register| skus.contains(&register.sku))
-        .cloned()
-        .collect()
-}
-
-impl SyncReport {
-    fn count_settled(&mut self, outcomes: &[SettleOutcome]) {
-        for outcome in outcomes {
-            match outcome {
-                SettleOutcome::Done => self.ended += 1,
-                SettleOutcome::Absent => self.absent += 1,
-                SettleOutcome::Mismatch | SettleOutcome::NoGate => self.no_gate += 1,
-                SettleOutcome::Damaged => self.damaged += 1,
-            }
-        }
-    }
-
-    fn count_kept(&mut self, outcomes: &[KeepOutcome]) {
-        for outcome in outcomes {
-            match outcome {
-                KeepOutcome::Kept => self.kept += 1,
-                KeepOutcome::Added | KeepOutcome::Replaced => self.added += 1,
-                KeepOutcome::Mismatch | KeepOutcome::NoGate => self.no_gate += 1,
-                KeepOutcome::Damaged => self.damaged += 1,
-            }
-        }
-    }
-
-    fn count_registers(&mut self, said: &BTreeMap<Sku, RegisterOutcome>) {
-        self.damaged += said
-            .values()
-            .filter(|outcome| **outcome == RegisterOutcome::Damaged)
-            .count();
-    }
 }
