@@ -16,6 +16,7 @@
 //! *Dies anywhere:* the sightings are forgotten and made again; each cure may be repeated.
 
 mod compare;
+mod sums;
 
 use std::{
     collections::BTreeMap,

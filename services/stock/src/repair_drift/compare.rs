@@ -9,16 +9,13 @@ use std::{
 
 use contracts::{HoldId, Sku};
 use domain::{Buyer, Hold, HoldState, HoldView, Shard};
-use reservations::{BuyerUnits, GateRead, GateSnapshot};
+use reservations::{BuyerUnits, GateSnapshot};
 
-use super::{Compare, PAGE, RepairDrift, Repaired, Seen, note};
+use super::{Compare, PAGE, RepairDrift, Repaired, Seen, note, sums::wrong_sums};
 use crate::{StockError, rebuild_gate::drop_old_epochs, sweep_holds::ask, sync_gate::sync_views};
 
 /// How long a hold without an order may be there before the due sweep must have seen it.
 const ORPHAN_AFTER: Duration = Duration::from_secs(6);
-
-/// How often in a row a counter must differ from its holds by the same amount.
-const WRONG_SUMS: u32 = 3;
 
 /// In what a hold differs. PostgreSQL is read before the gate, and neither stands still: a hold may
 /// be too new for the first reading of one look, and have ended before the second of the next. So
@@ -99,17 +96,6 @@ impl RepairDrift {
         repaired.holds = self.repair_holds(shard, differing, seen, why).await?;
         repaired.buyers = self.repair_buyers(shard, &snapshot, seen, why).await?;
         Ok(None)
-    }
-
-    /// The units that each gate says are held.
-    async fn counters(&self, shard: Shard, seen: &Seen) -> Result<BTreeMap<Sku, i64>, StockError> {
-        let skus: Vec<Sku> = seen.gates.keys().cloned().collect();
-        let gates = self.stock.gate.read_gates(shard, &skus).await?;
-        let held = |(sku, gate)| match gate {
-            GateRead::Row(row) => Some((sku, row.held)),
-            GateRead::Missing | GateRead::Damaged => None,
-        };
-        Ok(skus.into_iter().zip(gates).filter_map(held).collect())
     }
 
     async fn live_holds(&self, shard: Shard) -> Result<BTreeMap<HoldId, Hold>, StockError> {
@@ -287,49 +273,14 @@ fn suspects(
     differing.iter().filter_map(of).collect()
 }
 
-/// Whether a counter has differed from the sum of its holds by the same amount for long enough. The
-/// holds are read one after the other, between `before` and the snapshot's counters: of a SKU that
-/// sells, any sum between the two is right.
-fn wrong_sums(
-    before: &BTreeMap<Sku, i64>,
-    snapshot: &GateSnapshot,
-    sums: &mut BTreeMap<Sku, (i64, u32)>,
-    why: Compare,
-) -> bool {
-    let mut held: BTreeMap<&Sku, i64> = BTreeMap::new();
-    for stored in snapshot.holds.values() {
-        for line in &stored.hold.lines {
-            *held.entry(&line.sku).or_default() += i64::from(line.quantity.get());
-        }
-    }
-    let mut now = BTreeMap::new();
-    for (sku, gate) in &snapshot.gates {
-        let sum = held.get(sku).copied().unwrap_or(0);
-        let was = before.get(sku).copied().unwrap_or(gate.held);
-        let by = (was.min(gate.held) - sum).max(0) + (was.max(gate.held) - sum).min(0);
-        if by != 0 {
-            let times = sums
-                .get(sku)
-                .filter(|(before, _)| *before == by)
-                .map_or(0, |(_, n)| *n);
-            if times > 0 || why == Compare::Anew {
-                now.insert(sku.clone(), (by, times + 1));
-            }
-        }
-    }
-    *sums = now;
-    sums.values().any(|(_, times)| *times >= WRONG_SUMS)
-}
-
 #[cfg(test)]
 mod tests {
     use contracts::{CustomerId, Line, Quantity};
-    use reservations::{GateRow, StoredHold};
 
     use super::*;
 
-    fn hold() -> Hold {
-        Hold {
+    fn differing(how: Difference) -> BTreeMap<HoldId, (Difference, Hold)> {
+        let hold = Hold {
             hold_id: HoldId::derive("s", "r", "k"),
             buyer: Buyer {
                 shop: contracts::Shop::parse("s").unwrap(),
@@ -339,57 +290,8 @@ mod tests {
                 sku: Sku::parse("A").unwrap(),
                 quantity: Quantity::new(1).unwrap(),
             }],
-        }
-    }
-
-    fn differing(how: Difference) -> BTreeMap<HoldId, (Difference, Hold)> {
-        BTreeMap::from([(hold().hold_id, (how, hold()))])
-    }
-
-    /// Whether the counter of a SKU with one hold of one unit is wrong after looks that saw these
-    /// counters before and after the holds.
-    fn is_wrong(counters: &[(i64, i64)]) -> bool {
-        let sku = Sku::parse("A").unwrap();
-        let mut sums = BTreeMap::new();
-        let mut wrong = false;
-        for (before, after) in counters {
-            let gate = GateRow {
-                limit: 10,
-                version: 1,
-                held: *after,
-                opens_at_ms: None,
-                closes_at_ms: None,
-                per_customer_limit: None,
-            };
-            let stored = StoredHold {
-                hold: hold(),
-                counted: vec![false],
-            };
-            let snapshot = GateSnapshot {
-                gates: BTreeMap::from([(sku.clone(), gate)]),
-                holds: BTreeMap::from([(hold().hold_id, stored)]),
-                ..GateSnapshot::default()
-            };
-            let before = BTreeMap::from([(sku.clone(), *before)]);
-            wrong = wrong_sums(&before, &snapshot, &mut sums, Compare::Anew);
-        }
-        wrong
-    }
-
-    #[test]
-    fn a_counter_that_moves_past_its_holds_is_not_wrong() {
-        assert!(!is_wrong(&[(1, 3); 9]), "two were taken meanwhile");
-        assert!(!is_wrong(&[(2, 0); 9]), "two went back meanwhile");
-        assert!(!is_wrong(&[(1, 1); 9]));
-    }
-
-    #[test]
-    fn a_counter_that_is_wrong_is_so_three_times() {
-        for counters in [(3, 3), (0, 0), (3, 4), (0, -1)] {
-            assert!(!is_wrong(&[counters; 2]), "{counters:?}");
-            assert!(is_wrong(&[counters; 3]), "{counters:?}");
-        }
-        assert!(!is_wrong(&[(3, 3), (3, 3), (1, 3), (3, 3)]));
+        };
+        BTreeMap::from([(hold.hold_id, (how, hold))])
     }
 
     /// How many looks in a row the last of these differences was seen in.
